@@ -18,93 +18,102 @@ class Section(BaseModel):
 
 class BrokerSettings(Section):
     frontend: str = Field(
-        "tcp://127.0.0.1:5555", description="Where clients connect (tcp:// or ipc://)."
+        default="tcp://127.0.0.1:5555", description="Where clients connect (tcp:// or ipc://)."
     )
     backend: str = Field(
-        "tcp://127.0.0.1:5556", description="Where suppliers connect (tcp:// or ipc://)."
+        default="tcp://127.0.0.1:5556", description="Where suppliers connect (tcp:// or ipc://)."
     )
     beat_s: float = Field(
-        1.0, gt=0, description="Seconds between two heartbeats to a version-2 peer."
+        default=1.0, gt=0, description="Seconds between two heartbeats to a version-2 peer."
     )
     suspect_s: float = Field(
-        5.0, gt=0, description="Silence, in seconds, after which a supplier gets no new work."
+        default=5.0,
+        gt=0,
+        description="Silence, in seconds, after which a supplier gets no new work.",
     )
     dead_s: float = Field(
-        30.0, gt=0, description="Silence, in seconds, after which a version-2 peer is lost."
+        default=30.0, gt=0, description="Silence, in seconds, after which a version-2 peer is lost."
     )
     reconnect_grace_s: float = Field(
-        0.5, ge=0, description="Seconds that a supplier has to reconnect before it is lost."
+        default=0.5, ge=0, description="Seconds that a supplier has to reconnect before it is lost."
     )
     client_grace_s: float = Field(
-        10.0, ge=0, description="Seconds that a client has to reconnect before its orders end."
+        default=10.0,
+        ge=0,
+        description="Seconds that a client has to reconnect before its orders end.",
     )
     v1_order_timeout_s: float = Field(
-        60.0, gt=0, description="Seconds that a version-1 supplier may hold one order."
+        default=60.0, gt=0, description="Seconds that a version-1 supplier may hold one order."
     )
     max_order_attempts: int = Field(
-        5, ge=1, description="Failures after which an order is FAILED."
+        default=5, ge=1, description="Failures after which an order is FAILED."
     )
     max_order_losses: int = Field(
-        3, ge=1, description="Lost suppliers after which an order is FAILED."
+        default=3, ge=1, description="Lost suppliers after which an order is FAILED."
     )
-    max_open_orders: int = Field(65_536, ge=1, description="Open orders of one client.")
-    max_open_orders_total: int = Field(1_000_000, ge=1, description="Open orders in all.")
-    max_peers: int = Field(16_384, ge=1, description="Clients and suppliers in all.")
+    max_open_orders: int = Field(default=65_536, ge=1, description="Open orders of one client.")
+    max_open_orders_total: int = Field(default=1_000_000, ge=1, description="Open orders in all.")
+    max_peers: int = Field(default=16_384, ge=1, description="Clients and suppliers in all.")
     max_products: int = Field(
-        65_536, ge=16, description="Idle products whose matching suppliers are remembered."
+        default=65_536, ge=16, description="Idle products whose matching suppliers are remembered."
     )
     max_idle_classes: int = Field(
-        1_024, ge=0, description="Pattern lists remembered after their last supplier left."
+        default=1_024, ge=0, description="Pattern lists remembered after their last supplier left."
     )
     max_outbox: int = Field(
-        65_536, ge=1, description="Messages kept for a peer that does not read or acknowledge."
+        default=65_536,
+        ge=1,
+        description="Messages kept for a peer that does not read or acknowledge.",
     )
-    max_outbox_nbytes: int = Field(
-        64 << 20, ge=1 << 16, description="The same, in bytes."
-    )
+    max_outbox_nbytes: int = Field(default=64 << 20, ge=1 << 16, description="The same, in bytes.")
     max_message_nbytes: int = Field(
-        4 << 20, ge=1 << 16, description="Largest message taken from a peer, in bytes."
+        default=4 << 20, ge=1 << 16, description="Largest message taken from a peer, in bytes."
     )
     max_pattern_program: int = Field(
-        65_536,
+        default=65_536,
         ge=64,
         description="Largest pattern, in instructions of its compiled program.",
     )
-    allow_drain: bool = Field(True, description="Whether a client may drain suppliers.")
+    allow_drain: bool = Field(default=True, description="Whether a client may drain suppliers.")
 
 
 class SupplierSettings(Section):
-    endpoint: str = Field("tcp://127.0.0.1:5556", description="The broker's backend.")
-    credit: int = Field(1, ge=1, le=65_536, description="Orders held at once.")
+    endpoint: str = Field(default="tcp://127.0.0.1:5556", description="The broker's backend.")
+    credit: int = Field(default=1, ge=1, le=65_536, description="Orders held at once.")
     timeout_s: float = Field(
-        10.0, gt=0, description="Seconds to wait for the broker's answer to HELLO."
+        default=10.0, gt=0, description="Seconds to wait for the broker's answer to HELLO."
     )
     silence_s: float = Field(
-        5.0, gt=0, description="Silence of the broker, in seconds, before a new connection is made."
+        default=5.0,
+        gt=0,
+        description="Silence of the broker, in seconds, before a new connection is made.",
     )
     max_attachments: int = Field(
-        64, ge=1, description="Clients' mediums kept open at once by a supplier."
+        default=64, ge=1, description="Clients' mediums kept open at once by a supplier."
     )
     drain_s: float = Field(
-        30.0, gt=0, description="Seconds to finish what is held after SIGTERM."
+        default=30.0, gt=0, description="Seconds to finish what is held after SIGTERM."
     )
 
 
 class ClientSettings(Section):
-    endpoint: str = Field("tcp://127.0.0.1:5555", description="The broker's frontend.")
+    endpoint: str = Field(default="tcp://127.0.0.1:5555", description="The broker's frontend.")
     timeout_s: float = Field(
-        5.0, gt=0, description="Seconds to wait for the broker's answer to a request."
+        default=5.0, gt=0, description="Seconds to wait for the broker's answer to a request."
     )
     silence_s: float = Field(
-        5.0, gt=0, description="Silence of the broker, in seconds, before a new connection is made."
+        default=5.0,
+        gt=0,
+        description="Silence of the broker, in seconds, before a new connection is made.",
     )
-    slots: int = Field(64, ge=1, le=65_536, description="Slots of the medium.")
-    slot_nbytes: int = Field(1 << 20, ge=1, description="Bytes of one slot.")
+    slots: int = Field(default=64, ge=1, le=65_536, description="Slots of the medium.")
+    slot_nbytes: int = Field(default=1 << 20, ge=1, description="Bytes of one slot.")
     max_corrupt: int = Field(
-        3, ge=1, description="Wrong checksums in a row before CorruptProduct is raised."
+        default=3, ge=1, description="Wrong checksums in a row before CorruptProduct is raised."
     )
     poison: bool = Field(
-        False, description="Debugging: overwrite a slot when it is freed, so that late reads show."
+        default=False,
+        description="Debugging: overwrite a slot when it is freed, so that late reads show.",
     )
 
 
