@@ -171,6 +171,24 @@ class BadAddress(MediumError, ValueError):
     code = "bad_address"
 
 
+class MediumDenied(MediumError, PermissionError):
+    """The medium is there, but this user may not write to it."""
+
+    code = "medium_denied"
+
+
+class NotOwner(MediumError):
+    """Only the side that made a medium may do this; the other side attached."""
+
+    code = "not_owner"
+
+
+class NotBytes(MediumError, TypeError):
+    """What was to be put in a slot is not a C-contiguous buffer of plain values."""
+
+    code = "not_bytes"
+
+
 class SharedMemoryTooSmall(MediumError, OSError):
     """``/dev/shm`` has no room for the segment."""
 

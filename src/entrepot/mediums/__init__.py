@@ -1,0 +1,23 @@
+"""Mediums carry the bytes of products between two processes; the broker never sees them.
+
+``ShmMedium`` is for one machine. :func:`attach` finds the class by the address; a medium of
+your own takes part after :func:`register`, and ``entrepot.testing.MediumContract`` proves it.
+"""
+
+from entrepot.mediums.attachments import Attachments
+from entrepot.mediums.base import Medium, as_bytes, checksum_of
+from entrepot.mediums.registry import attach, register, schemes
+from entrepot.mediums.shm import ShmMedium
+
+register(ShmMedium.scheme, ShmMedium)
+
+__all__ = [
+    "Attachments",
+    "Medium",
+    "ShmMedium",
+    "as_bytes",
+    "attach",
+    "checksum_of",
+    "register",
+    "schemes",
+]

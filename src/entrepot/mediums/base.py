@@ -1,0 +1,303 @@
+"""What every medium is: slots of raw bytes that one process orders into and another fills.
+
+A medium has two roles. The *owner* (a client) makes it with ``create`` and reads from it; a
+*supplier* gets the same bytes with ``attach(address)`` and writes the slot that its order
+names. There are no headers and no lengths in the bytes themselves: what a slot holds is said
+by the messages about it, so that a stranger can be handed an offset and nothing else.
+
+Whoever attaches trusts nothing about the shape: an order names (address, offset, nbytes), a
+stranger chose all three, and they are checked against the real size of what is there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar
+
+import xxhash
+
+from entrepot.errors import ConfigurationError, NotBytes, ProductTooLarge, SlotOutOfRange
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from typing_extensions import Buffer
+
+POISON = 0xDB
+"""What a freed slot is filled with under ``poison=True``; as a float it is about -1e17."""
+
+SLOT_ALIGNMENT = 64
+"""Slots start at a multiple of this many bytes, so that a view of one can be seen as any dtype."""
+
+COPY_CHUNK_NBYTES = 256 * 1024
+"""Bytes copied and hashed at a time: half of a common L2 cache.
+
+Measured with 16 MiB and 1 MiB products into rings of 8 and 64 slots: 128 to 512 KiB are best
+and alike; below 64 KiB the interpreter shows, above 1 MiB the hash reads main memory again.
+"""
+
+
+def as_bytes(data: Buffer) -> memoryview:
+    """``data`` as a flat window of unsigned bytes, without a copy.
+
+    :raises NotBytes: ``data`` has no buffer, or one that is not C-contiguous.
+    """
+    try:
+        view = memoryview(data)
+        if view.nbytes == 0:
+            return memoryview(b"")
+        if view.format == "B" and view.ndim == 1 and view.contiguous:
+            return view
+        return view.cast("B")
+    except TypeError as error:
+        raise NotBytes(
+            f"a {type(data).__name__} cannot be put in a slot ({error}); give bytes, or an array "
+            f"that is C-contiguous and of a plain dtype"
+        ) from None
+
+
+def checksum_of(data: Buffer) -> int:
+    """xxh3, 64 bit, of ``data``: an unsigned integer below ``2**64``."""
+    return xxhash.xxh3_64_intdigest(as_bytes(data))
+
+
+def copy_with_checksum(target: memoryview, data: memoryview) -> int:
+    """Copy ``data`` over ``target`` (equally long, both flat bytes) and return its checksum.
+
+    Each chunk is hashed while it is in the cache, so that main memory is read once, not twice.
+    """
+    nbytes = len(data)
+    if nbytes <= COPY_CHUNK_NBYTES:
+        target[:] = data
+        return xxhash.xxh3_64_intdigest(data)
+    running = xxhash.xxh3_64()
+    for start in range(0, nbytes, COPY_CHUNK_NBYTES):
+        chunk = data[start : start + COPY_CHUNK_NBYTES]
+        target[start : start + COPY_CHUNK_NBYTES] = chunk
+        running.update(chunk)
+    return running.intdigest()
+
+
+class Medium(ABC):
+    """Slots of bytes at an address. Abstract: nothing here has a default that could be wrong.
+
+    Not for use from several threads at once on the *same slot*; different slots are independent.
+
+    :ivar address: what goes into an order, ``scheme:place``.
+    :ivar slot_nbytes: the most bytes that a slot holds. An attached medium does not know the
+        owner's slots: it is one slot as large as the whole, and its writes need ``limit``.
+    :ivar slots: how many slots.
+    :ivar nbytes: bytes in all; more than ``slot_nbytes * slots`` where slots are padded.
+    :ivar owner: whether this side made it, and so is the one that may ``unlink`` it.
+    :ivar poison: whether :meth:`poison_slot` does anything.
+    """
+
+    scheme: ClassVar[str]
+    """What its addresses start with."""
+
+    in_place: ClassVar[bool]
+    """Whether a writable :meth:`view` of an attached medium is the owner's own memory.
+
+    Where it is false a supplier fills memory of its own and sends it with ``write``.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        slot_nbytes: int,
+        slots: int,
+        *,
+        owner: bool,
+        poison: bool = False,
+    ) -> None:
+        self.address = address
+        self.slot_nbytes = slot_nbytes
+        self.slots = slots
+        self.owner = owner
+        self.poison = poison
+        self._stride = padded(slot_nbytes) if owner else slot_nbytes
+        self.nbytes = self._stride * slots
+
+    # --- made by a subclass -------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def create(cls, slot_nbytes: int, slots: int) -> Self:
+        """Make a new medium of ``slots`` slots of ``slot_nbytes`` bytes each, and own it.
+
+        Subclasses add keyword-only options of their own. The content of a new slot is zeros.
+        """
+
+    @classmethod
+    @abstractmethod
+    def attach(cls, address: str) -> Self:
+        """The supplier's side of the medium that ``address`` names.
+
+        :raises BadAddress: it is not an address of this kind of medium.
+        :raises MediumGone: nothing is there (any more).
+        """
+
+    @abstractmethod
+    def renew(self) -> Self:
+        """A fresh medium of the same kind, shape and options at a new address; owner only.
+
+        A client does this when slots of the old one may still be written by a supplier that is
+        thought to be dead: such a write must never show in the new one.
+
+        :raises NotOwner: this side attached.
+        """
+
+    @abstractmethod
+    def write(self, offset: int, data: Buffer, limit: int | None = None, *, lease: int = 0) -> int:
+        """Copy ``data`` to ``offset`` and return how many bytes that was.
+
+        :param limit: bytes in the slot that begins at ``offset``, as the order says. Without it,
+            what is left of the slot that ``offset`` lies in.
+        :param lease: the dispatch this write belongs to; a medium that can fence refuses another.
+        :raises SlotOutOfRange: ``offset`` and ``limit`` are not all within the medium.
+        :raises ProductTooLarge: ``data`` is longer than ``limit``. Nothing was written.
+        :raises NotBytes: ``data`` is not a C-contiguous buffer.
+        :raises Closed: after ``close``.
+        """
+
+    @abstractmethod
+    def write_checksummed(
+        self, offset: int, data: Buffer, limit: int | None = None, *, lease: int = 0
+    ) -> int:
+        """:meth:`write`, and return the xxh3 (64 bit) of ``data`` in place of its length."""
+
+    @abstractmethod
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """A copy of ``nbytes`` bytes from ``offset``.
+
+        :raises SlotOutOfRange: they are not all within the medium.
+        :raises Closed: after ``close``.
+        """
+
+    @abstractmethod
+    def view(self, offset: int, nbytes: int, *, writable: bool = False) -> memoryview:
+        """A window on ``nbytes`` bytes from ``offset``, without a copy.
+
+        It may outlive ``close``: the memory stays until the last window on it is gone.
+
+        :raises SlotOutOfRange: they are not all within the medium.
+        :raises Closed: after ``close``.
+        """
+
+    @abstractmethod
+    def checksum(self, offset: int, nbytes: int) -> int:
+        """xxh3 (64 bit) of ``nbytes`` bytes from ``offset``; errors as :meth:`read`."""
+
+    @abstractmethod
+    def gone(self) -> bool:
+        """Whether the owner has unlinked it, so that nobody will read what is written here."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it; any number of times. The owner's ``close`` also unlinks."""
+
+    @abstractmethod
+    def unlink(self) -> None:
+        """Take the address away, so that nobody can attach; any number of times; owner only.
+
+        Who has it, on either side, keeps it until ``close``.
+
+        :raises NotOwner: this side attached.
+        """
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+
+    # --- the same for all ---------------------------------------------------------------
+
+    def offset(self, slot: int) -> int:
+        """Where slot number ``slot`` (from 0) begins, in bytes.
+
+        :raises SlotOutOfRange: there is no such slot.
+        """
+        if not 0 <= slot < self.slots:
+            raise SlotOutOfRange(
+                f"slot {slot} of {self.address} does not exist; it has slots 0 to {self.slots - 1}"
+            )
+        return slot * self._stride
+
+    def poison_slot(self, slot: int) -> None:
+        """Under ``poison=True``, overwrite a freed slot, so that a late reader sees nonsense.
+
+        Called on every release; without ``poison`` it does nothing.
+        """
+        if self.poison:
+            offset = self.offset(slot)
+            self.view(offset, self.slot_nbytes, writable=True)[:] = bytes([POISON]) * (
+                self.slot_nbytes
+            )
+
+    def check_range(self, offset: int, nbytes: int) -> None:
+        """Refuse what does not lie wholly within the medium.
+
+        :raises SlotOutOfRange: with the numbers in it.
+        """
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise SlotOutOfRange(
+                f"{nbytes} bytes at offset {offset} are not within {self.address}, which has "
+                f"{self.nbytes} bytes"
+            )
+
+    def check_write(self, offset: int, nbytes: int, limit: int | None) -> None:
+        """Refuse a write that leaves the medium, or its slot.
+
+        :raises SlotOutOfRange: the slot is not within the medium.
+        :raises ProductTooLarge: ``nbytes`` is more than the slot has.
+        """
+        if limit is None:
+            self.check_range(offset, 0)
+            limit = max(0, self.slot_nbytes - offset % self._stride)
+            if offset == self.nbytes:
+                limit = 0
+        else:
+            self.check_range(offset, limit)
+        if nbytes > limit:
+            raise ProductTooLarge(
+                f"a product of {nbytes} bytes does not fit in the {limit} bytes at offset "
+                f"{offset} of {self.address}; make the client's slots that large"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        role = "owned" if self.owner else "attached"
+        state = ", closed" if self.closed else ""
+        return (
+            f"<{type(self).__name__} {self.address} {role}{state}, "
+            f"{self.slots} slots of {self.slot_nbytes} bytes>"
+        )
+
+
+def padded(slot_nbytes: int) -> int:
+    """``slot_nbytes`` rounded up to a multiple of :data:`SLOT_ALIGNMENT`."""
+    return -(-slot_nbytes // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+
+
+def nbytes_of(slot_nbytes: int, slots: int) -> int:
+    """Bytes that an owner allocates for that many padded slots.
+
+    :raises ConfigurationError: no slots, or slots of no bytes.
+    """
+    if slot_nbytes < 1 or slots < 1:
+        raise ConfigurationError(
+            f"a medium needs at least 1 slot of 1 byte, got slots={slots} and "
+            f"slot_nbytes={slot_nbytes}"
+        )
+    return padded(slot_nbytes) * slots
