@@ -69,7 +69,7 @@ class ShmMedium(MappedMedium):
 
     scheme = "shm"
 
-    _path: Path
+    _path: str
     _identity: tuple[int, int]
     _segment: _Segment
     _mode: int
@@ -118,7 +118,7 @@ class ShmMedium(MappedMedium):
         medium._segment = segment
         medium._mode = mode
         medium._token = token
-        medium._path = segment.path
+        medium._path = str(segment.path)
         medium._identity = segment.identity
         weakref.finalize(medium, segment.end)
         return medium
@@ -156,7 +156,7 @@ class ShmMedium(MappedMedium):
             medium = cls(address, fd, found.st_size, 1, owner=False)
         finally:
             os.close(fd)
-        medium._path = path
+        medium._path = str(path)
         medium._identity = (found.st_dev, found.st_ino)
         return medium
 
@@ -186,6 +186,11 @@ class ShmMedium(MappedMedium):
 class _Segment:
     """The owner's hold on a name in ``/dev/shm``: the file, and the lock that says it lives."""
 
+    name: str
+    path: Path
+    identity: tuple[int, int]
+    lock_fd: int
+
     def __init__(self, token: Callable[[], str]) -> None:
         """Create the file, empty, under the lock.
 
@@ -194,7 +199,6 @@ class _Segment:
 
         :raises MediumError: there is no ``/dev/shm``, or names were lost again and again.
         """
-        self.pid = os.getpid()
         for _ in range(CREATE_ATTEMPTS):
             self.name = f"entrepot-{token()}"
             self.path = DIRECTORY / self.name
@@ -225,8 +229,8 @@ class _Segment:
                 found = os.fstat(fd)
                 self.identity = (found.st_dev, found.st_ino)
                 if _is_at(self.path, self.identity):
-                    _lock_fds.add(fd)
                     self.lock_fd = fd
+                    _held.add(self)
                     return True
             except BlockingIOError:
                 with suppress(FileNotFoundError):
@@ -257,13 +261,13 @@ class _Segment:
 
     def end(self) -> None:
         """Unlink, then let the lock go; once, and only in the process that made it."""
-        if os.getpid() != self.pid or self.lock_fd < 0:
+        try:
+            _held.remove(self)  # whoever removes it ends it: close, unlink and exit may meet here
+        except KeyError:
             return
-        fd, self.lock_fd = self.lock_fd, -1
         with suppress(FileNotFoundError):
             self.path.unlink()
-        _lock_fds.discard(fd)
-        os.close(fd)
+        os.close(self.lock_fd)
 
 
 def sweep() -> list[str]:
@@ -307,9 +311,9 @@ def _path_of(address: str) -> Path:
     return DIRECTORY / name
 
 
-def _is_at(path: Path, identity: tuple[int, int]) -> bool:
+def _is_at(path: Path | str, identity: tuple[int, int]) -> bool:
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except FileNotFoundError:
         return False
     return (found.st_dev, found.st_ino) == identity
@@ -330,22 +334,22 @@ def _too_small(nbytes: int, error: Exception) -> SharedMemoryTooSmall:
 
 
 # A lock lives until every copy of its descriptor is closed, and fork copies them: without the
-# hook a worker forked from a client would keep the dead client's segments from being swept.
-# The guard keeps a fork in another thread from falling between the lock and its being noted.
+# hook, a worker forked from a client would keep a dead client's segments from being swept. The
+# guard keeps a fork in another thread from falling between a lock and its being noted here. A
+# child holds nothing, so that neither its exit nor its collector unlinks what is the parent's.
 _fork_guard = threading.RLock()
-_lock_fds: set[int] = set()
+_held: set[_Segment] = set()
 
 
-def _forget_in_child() -> None:
-    for fd in _lock_fds:
-        with suppress(OSError):
-            os.close(fd)
-    _lock_fds.clear()
+def _let_go_in_child() -> None:
+    for segment in _held:
+        os.close(segment.lock_fd)
+    _held.clear()
     _fork_guard.release()
 
 
 os.register_at_fork(
     before=_fork_guard.acquire,
     after_in_parent=_fork_guard.release,
-    after_in_child=_forget_in_child,
+    after_in_child=_let_go_in_child,
 )
