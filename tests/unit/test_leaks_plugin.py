@@ -1,0 +1,341 @@
+"""The leak plugin catches each kind of leak, names it, and leaves clean tests alone.
+
+Each test writes a small suite that leaks on purpose and runs it in a pytest of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a suite, given as source, under the plugin with a short time to settle."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def run_suite(source: str, *arguments: str) -> pytest.RunResult:
+        pytester.makeini("[pytest]\nleaks_settle_s = 0.3\n")
+        pytester.makepyfile(source)
+        return pytester.runpytest_subprocess(
+            "-p", "tests.plugins.leaks", "-p", "no:cacheprovider", "--strict-markers", *arguments
+        )
+
+    return run_suite
+
+
+@pytest.fixture
+def segment() -> Iterator[Path]:
+    """A name of ours in shared memory, not yet taken."""
+    path = Path("/dev/shm") / f"entrepot-{secrets.token_hex(16)}"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def test_a_leaked_thread_is_named(run: Run) -> None:
+    result = run(
+        """
+        import threading
+
+        def test_leaks():
+            threading.Thread(target=threading.Event().wait, name="lost-one", daemon=True).start()
+
+        def test_after_it():
+            pass
+        """
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_leaks left behind, 0.3 s after its end:",
+            "*daemon thread 'lost-one', which runs *wait",
+        ]
+    )
+
+
+def test_a_leaked_descriptor_is_named(run: Run) -> None:
+    result = run(
+        """
+        import os
+
+        def test_leaks_a_file(tmp_path):
+            os.open(tmp_path / "left-open.txt", os.O_CREAT)
+
+        def test_leaks_a_pipe():
+            os.pipe()
+        """
+    )
+    result.assert_outcomes(passed=2, errors=2)
+    result.stdout.re_match_lines_random(
+        [r"  descriptor \d+ -> /.*/left-open\.txt", r"  descriptor \d+ -> pipe:\[\d+\]"]
+    )
+    assert len(re.findall(r"-> pipe:", result.stdout.str())) == 2
+
+
+def test_a_leaked_socket_of_zeromq_is_caught(run: Run) -> None:
+    result = run(
+        """
+        import zmq
+
+        kept = []
+
+        def test_the_shared_context_may_stay():
+            with zmq.Context.instance().socket(zmq.PAIR):
+                pass
+
+        def test_its_sockets_may_not():
+            kept.append(zmq.Context.instance().socket(zmq.PAIR))
+
+        def test_nor_may_another_context():
+            kept.append(zmq.Context())
+        """
+    )
+    result.assert_outcomes(passed=3, errors=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_its_sockets_may_not left behind*",
+            "  descriptor * -> anon_inode:[[]eventfd[]]",
+            "*test_nor_may_another_context left behind*",
+            "  descriptor * -> anon_inode:[[]eventfd[]]",
+        ]
+    )
+
+
+def test_a_leaked_process_is_named_and_ended(run: Run, tmp_path: Path) -> None:
+    result = run(
+        f"""
+        import pathlib, subprocess, sys
+
+        def test_leaks():
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "lost"])
+            pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(child.pid))
+            sys.kept = child
+        """
+    )
+    result.assert_outcomes(passed=1, errors=1)
+    pid = int((tmp_path / "pid").read_text())
+    result.stdout.fnmatch_lines([f"  process {pid}: *python* -c import time; time.sleep(600) lost"])
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_child_that_nobody_waited_for_is_a_leak(run: Run) -> None:
+    result = run(
+        """
+        import os
+
+        def test_leaks():
+            if (pid := os.fork()) == 0:
+                os._exit(0)
+        """
+    )
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["  process *: * (it ended, and nobody waited for it)"])
+
+
+def test_a_leaked_segment_is_named(run: Run, segment: Path) -> None:
+    result = run(
+        f"""
+        import pathlib
+
+        def test_leaks():
+            pathlib.Path({str(segment)!r}).touch()
+        """
+    )
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines([f"  shared memory {segment}"])
+
+
+OWNER = """
+import fcntl, os, sys, time
+
+if os.fork():
+    os._exit(0)  # what goes on is an orphan, and so nobody's child in the suite
+segment = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)
+fcntl.flock(segment, fcntl.LOCK_EX)
+print(os.getpid(), flush=True)
+os.close(1)  # whoever reads our output goes on from here
+time.sleep(60)
+"""
+
+
+def test_a_segment_that_another_run_owns_is_not_blamed_on_us(run: Run, segment: Path) -> None:
+    result = run(
+        f"""
+        import pathlib, subprocess, sys
+
+        def test_while_a_stranger_makes_a_segment():
+            said = subprocess.check_output([sys.executable, "-c", {OWNER!r}, {str(segment)!r}])
+            pathlib.Path("stranger.pid").write_text(said.decode())
+        """
+    )
+    os.kill(int(Path("stranger.pid").read_text()), signal.SIGKILL)
+    assert segment.exists()
+    result.assert_outcomes(passed=1)
+
+
+def test_what_a_wider_fixture_opened_is_not_blamed_on_its_first_test(run: Run) -> None:
+    result = run(
+        """
+        import os, threading
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def end():
+            event = threading.Event()
+            thread = threading.Thread(target=event.wait)
+            thread.start()
+            yield event
+            event.set()
+            thread.join()
+
+        @pytest.fixture(scope="module", params=[1, 2])
+        def pipe(end):
+            ends = os.pipe()
+            yield ends
+            for end in ends:
+                os.close(end)
+
+        def test_first(pipe):
+            pass
+
+        def test_second(pipe):
+            pass
+        """
+    )
+    result.assert_outcomes(passed=4)
+
+
+def test_a_wider_fixture_has_to_close_what_it_opened(run: Run) -> None:
+    result = run(
+        """
+        import os
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def pipe():
+            return os.pipe()
+
+        def test_first(pipe):
+            pass
+
+        def test_last(pipe):
+            pass
+        """
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*test_last left behind*",
+            "  descriptor * -> pipe:* (opened by the module-scoped fixture 'pipe')",
+        ]
+    )
+
+
+def test_what_ends_in_time_is_no_leak(run: Run) -> None:
+    result = run(
+        """
+        import os, subprocess, threading, time
+        import pytest
+
+        def test_a_thread_that_is_about_to_end():
+            threading.Thread(target=time.sleep, args=(0.1,)).start()
+
+        class Cycle:
+            def __init__(self):
+                self.me, self.ends = self, os.pipe()
+            def __del__(self):
+                for end in self.ends:
+                    os.close(end)
+
+        def test_rubbish_that_only_the_collector_finds():
+            Cycle()
+
+        @pytest.fixture
+        def child():
+            with subprocess.Popen(["sleep", "60"]) as process:
+                yield process
+                process.kill()
+
+        def test_a_process_that_its_fixture_ends(child):
+            pass
+
+        def test_nothing():
+            pass
+        """
+    )
+    result.assert_outcomes(passed=4)
+
+
+def test_the_resource_tracker_of_the_standard_library_is_no_leak(run: Run) -> None:
+    result = run(
+        """
+        import multiprocessing
+
+        def test_spawns():
+            process = multiprocessing.get_context("spawn").Process(target=print)
+            process.start()
+            process.join()
+            process.close()
+        """
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_a_failing_test_is_not_examined_and_its_leak_not_carried_over(run: Run) -> None:
+    result = run(
+        """
+        import os
+
+        def test_fails():
+            os.pipe()
+            assert False
+
+        def test_clean():
+            pass
+        """
+    )
+    result.assert_outcomes(passed=1, failed=1)
+
+
+def test_opting_out_exempts_one_test(run: Run) -> None:
+    result = run(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.leaks_ok("a test of what a leak looks like")
+        def test_leaks():
+            os.pipe()
+
+        def test_leaks_too():
+            os.pipe()
+        """
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*::test_leaks_too left behind*"])
+
+
+@pytest.mark.parametrize("arguments", ["", "()", "(' ')", "(reason='by a keyword')"])
+def test_opting_out_takes_a_reason(run: Run, arguments: str) -> None:
+    result = run(
+        f"""
+        import pytest
+
+        @pytest.mark.leaks_ok{arguments}
+        def test_says_nothing():
+            pass
+        """
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*::test_says_nothing: say why it may leak*"])
