@@ -1,0 +1,157 @@
+"""The demonstration's parts as operating-system processes: started, awaited, ended for certain."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from entrepot.demo.errors import DemoFailed
+
+START_S = 30.0
+"""Time for a part to say that it is ready."""
+
+END_S = 5.0
+"""Time for all parts to leave after SIGTERM, before they are killed."""
+
+
+class Part:
+    """One ``entrepot`` command in a process of its own, which tells its events as JSON."""
+
+    def __init__(
+        self, title: str, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        self.title = title
+        # Unlinked from the start: there is no file to leave behind.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # see release()
+        # A session of its own: Ctrl-C on the terminal reaches the demonstration alone, which
+        # then ends its parts in their order.
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "entrepot.cli.child", str(os.getpid()), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        self._unread = b""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_for(self, event: str, timeout_s: float = START_S) -> dict[str, Any]:
+        """The next object on the part's standard output that is this event.
+
+        Raises:
+            DemoFailed: the part ended or said nothing in that time; with the end of its log.
+        """
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            line, found, rest = self._unread.partition(b"\n")
+            if found:
+                self._unread = rest
+                said: dict[str, Any] = json.loads(line)
+                if said.get("event") == event:
+                    return said
+                continue
+            left_s = deadline - time.monotonic()
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, left_s))
+            if not ready:
+                raise DemoFailed(
+                    f"{self.title} did not say {event!r} within {timeout_s:g} s; {self.log_end()}"
+                )
+            chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                code = self.process.wait()
+                raise DemoFailed(f"{self.title} ended with {code}; {self.log_end()}")
+            self._unread += chunk
+
+    def log_end(self, nbytes: int = 600) -> str:
+        """The last of what the part wrote to standard error."""
+        self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, self._errors.tell() - nbytes))
+        said = " ".join(self._errors.read().decode(errors="replace").split())
+        return f"its log ends: {said}" if said else "its log is empty"
+
+    def freeze(self) -> None:
+        """Stop the process where it is (SIGSTOP)."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """End the process without a chance to say anything (SIGKILL), and collect it."""
+        self.process.kill()
+        self.process.wait()
+
+    def release(self) -> None:
+        """Close what belongs to us of a process that has ended."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
+
+
+class Parts:
+    """All parts of a demonstration. Leaving the block ends every one of them."""
+
+    def __init__(self) -> None:
+        self._all: list[Part] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(
+        self, title: str, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> Part:
+        """Start ``entrepot ARGUMENTS``."""
+        part = Part(title, arguments, environment or {})
+        self._all.append(part)
+        return part
+
+    def end(self, parts: Sequence[Part]) -> list[str]:
+        """Ask ``parts`` to finish and wait; what did not leave with 0 in time is named."""
+        for part in parts:
+            if part.running:
+                part.process.terminate()
+        deadline = time.monotonic() + END_S
+        faults = []
+        for part in parts:
+            try:
+                code = part.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                part.kill()
+                faults.append(f"{part.title} had not left {END_S:g} s after SIGTERM")
+            else:
+                if code != 0:
+                    faults.append(f"{part.title} left with {code}; {part.log_end()}")
+        return faults
+
+    def close(self) -> None:
+        """End whatever still runs. May be called again."""
+        left = [part for part in self._all if part.running]
+        for part in left:
+            part.process.send_signal(signal.SIGCONT)  # a frozen one could not hear SIGTERM
+        self.end(left)
+        for part in self._all:
+            part.release()
+        self._all.clear()
