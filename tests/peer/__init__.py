@@ -1,0 +1,1 @@
+"""The public package ``softs``, in a virtual environment and in processes of its own."""
