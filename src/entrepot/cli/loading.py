@@ -39,8 +39,8 @@ def load_function(name: str) -> Callable[..., Any]:
             ) from None
     if not callable(found):
         raise ConfigurationError(
-            f"{name!r} is of type {type(found).__name__} and cannot be called; give a function that "
-            f"takes a product's name and returns its bytes"
+            f"{name!r} is of type {type(found).__name__} and cannot be called; give a "
+            f"function that takes a product's name and returns its bytes"
         )
     return found  # type: ignore[no-any-return]
 
