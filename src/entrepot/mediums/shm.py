@@ -305,7 +305,7 @@ def _path_of(address: str) -> Path:
     scheme, _, name = address.partition(":")
     if scheme != ShmMedium.scheme or not NAME.fullmatch(name):
         raise BadAddress(
-            f"{address!r} is not an address of shared memory, which reads "
+            f"{address[:200]!r} is not an address of shared memory, which reads "
             f"shm:entrepot-<32 hex digits>"
         )
     return DIRECTORY / name
