@@ -1,0 +1,259 @@
+"""One of the broker's two ROUTER sockets: connections, frames, and who is behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket as unix
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, cast
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from entrepot.errors import ConfigurationError, EndpointInUse
+from entrepot.market.outbox import Frames, Pending
+from entrepot.settings import BrokerSettings
+
+_ZMTP_BEAT_MS = 1_000
+_ZMTP_TIMEOUT_MS = 5_000
+"""How long a host may be silent before its connections are closed. A busy process answers these
+pings whatever it does, since ZeroMQ's own thread does it."""
+
+
+class Peer:
+    """A connection that said HELLO, or spoke version 1."""
+
+    __slots__ = ("fd", "gone", "pending", "rid", "session", "v1_id", "version")
+
+    def __init__(
+        self, rid: bytes, fd: int, session: bytes, version: int, pending: Pending, v1_id: int = 0
+    ) -> None:
+        self.rid = rid
+        self.fd = fd
+        self.session = session
+        self.version = version
+        self.pending = pending
+        self.v1_id = v1_id
+        self.gone = False
+
+
+class Message:
+    """A message as it came: ``rid`` is the connection's routing id, ``fd`` its descriptor."""
+
+    __slots__ = ("body", "command", "fd", "frames", "rid")
+
+    def __init__(self, rid: bytes, fd: int, command: bytes, body: bytes, frames: int) -> None:
+        self.rid = rid
+        self.fd = fd
+        self.command = command
+        self.body = body
+        self.frames = frames
+
+
+class Port:
+    """See the module. ``side`` is one byte that tells its sessions from the other port's."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], side: bytes) -> None:
+        self.side = side
+        self.peers: dict[bytes, Peer] = {}
+        self.by_session: dict[bytes, Peer] = {}
+        self.blocked: dict[Peer, None] = {}
+        self.dropped_replies = 0
+        self._by_fd: dict[int, Peer] = {}
+        self.closing: list[Peer] = []
+        self._ipc_lock: IO[bytes] | None = None
+        self._context = context
+
+    # --- life ---------------------------------------------------------------------------
+
+    def bind(self, endpoint: str, settings: BrokerSettings) -> str:
+        """Binds, and returns the endpoint as bound. Raises EndpointInUse, ConfigurationError."""
+        self.socket = self._context.socket(zmq.ROUTER)
+        options = {
+            zmq.LINGER: 0,
+            zmq.ROUTER_MANDATORY: 1,
+            zmq.MAXMSGSIZE: settings.max_message_nbytes,
+            zmq.HEARTBEAT_IVL: _ZMTP_BEAT_MS,
+            zmq.HEARTBEAT_TIMEOUT: _ZMTP_TIMEOUT_MS,
+            zmq.HANDSHAKE_IVL: 10_000,
+            zmq.BACKLOG: 1_024,
+            zmq.IPV6: 1 if "[" in endpoint else 0,
+        }
+        for option, value in options.items():
+            self.socket.setsockopt(option, value)
+        if endpoint.startswith("ipc://") and not endpoint.startswith("ipc://@"):
+            self._lock_path(endpoint)
+        try:
+            self.socket.bind(endpoint)
+        except zmq.ZMQError as fault:
+            if fault.errno == zmq.EADDRINUSE:
+                raise EndpointInUse(
+                    f"{endpoint} is in use by another process; stop that one or choose another"
+                ) from fault
+            raise ConfigurationError(
+                f"cannot listen at {endpoint!r}: {fault}; use tcp://ADDRESS:PORT or ipc://PATH"
+            ) from fault
+        self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._recv = self.socket.recv
+        self._send = self.socket.send
+        self._get = cast(Callable[[int], int], self.socket.getsockopt)
+        return self.endpoint
+
+    def _lock_path(self, endpoint: str) -> None:
+        """ZeroMQ takes a living broker's socket file over without a word; a lock does not."""
+        path = Path(endpoint.removeprefix("ipc://"))
+        in_use = EndpointInUse(
+            f"{endpoint} is in use by another process; stop that one or choose another path"
+        )
+        lock = path.with_name(path.name + ".lock")
+        try:
+            while True:
+                held = lock.open("ab")
+                self._ipc_lock = held
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Its last holder may have removed the file between the two calls.
+                if lock.exists() and os.fstat(held.fileno()).st_ino == lock.stat().st_ino:
+                    break
+                held.close()
+        except BlockingIOError as fault:
+            held.close()
+            self._ipc_lock = None
+            raise in_use from fault
+        except OSError as fault:
+            raise ConfigurationError(
+                f"cannot listen at {endpoint!r}: {fault}; the folder must exist and be writable"
+            ) from fault
+        # Somebody who knows nothing of the lock may be there too.
+        with unix.socket(unix.AF_UNIX) as probe:
+            probe.settimeout(1)
+            try:
+                probe.connect(str(path))
+            except OSError:
+                return
+        raise in_use
+
+    def close(self) -> None:
+        if hasattr(self, "monitor"):
+            self.socket.disable_monitor()
+            self.monitor.close(0)
+        if hasattr(self, "socket"):
+            self.socket.close(0)
+        if self._ipc_lock is not None:
+            with contextlib.suppress(OSError):
+                Path(self._ipc_lock.name).unlink()
+            self._ipc_lock.close()
+
+    # --- in -----------------------------------------------------------------------------
+
+    def drain(self, handle: Callable[[Port, Message], None], most: int) -> bool:
+        """Hands over what has arrived, at most ``most`` messages; True if nothing is left."""
+        recv, get = self._recv, self._get
+        for _ in range(most):
+            if not get(zmq.EVENTS) & zmq.POLLIN:
+                return True
+            first = recv(zmq.NOBLOCK, copy=False)
+            command = body = b""
+            frames = 0
+            more = first.more
+            while more:
+                frame = recv(zmq.NOBLOCK)
+                frames += 1
+                if frames == 1:
+                    command = frame
+                elif frames == 2:
+                    body = frame
+                more = bool(get(zmq.RCVMORE))
+            handle(self, Message(first.bytes, first.get(zmq.SRCFD), command, body, frames))
+        return False
+
+    def drain_monitor(self) -> None:
+        """Takes note of closed connections."""
+        while cast(int, self.monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            event = recv_monitor_message(self.monitor, zmq.NOBLOCK)
+            peer = self._by_fd.pop(event["value"], None)
+            if peer is not None:
+                self._close(peer)
+
+    def take_closed(self) -> list[Peer]:
+        """Peers whose connection closed; asked for once all that they sent has been read."""
+        closed, self.closing = self.closing, []
+        return [peer for peer in closed if self.peers.get(peer.rid) is peer]
+
+    def _close(self, peer: Peer) -> None:
+        if not peer.gone:
+            peer.gone = True
+            self.closing.append(peer)
+
+    # --- peers --------------------------------------------------------------------------
+
+    def add(self, peer: Peer) -> None:
+        """The peer has its session now, and whoever had it before has not."""
+        old = self.by_session.get(peer.session)
+        if old is not None:
+            self.forget(old)
+        # A descriptor is used again at once: earlier news about this number comes first.
+        self.drain_monitor()
+        self.peers[peer.rid] = peer
+        self.by_session[peer.session] = peer
+        self._by_fd[peer.fd] = peer
+
+    def forget(self, peer: Peer) -> None:
+        """Nothing more is sent to the peer, and what it says is a stranger's."""
+        peer.gone = True
+        if self.peers.get(peer.rid) is peer:
+            del self.peers[peer.rid]
+        if self.by_session.get(peer.session) is peer:
+            del self.by_session[peer.session]
+        if self._by_fd.get(peer.fd) is peer:
+            del self._by_fd[peer.fd]
+        self.blocked.pop(peer, None)
+
+    # --- out ----------------------------------------------------------------------------
+
+    def send(self, peer: Peer, frames: Frames) -> None:
+        """Sends, or keeps for later what the connection will not take now. Raises Full."""
+        if peer.gone:
+            return
+        if peer.pending or not self._try(peer, frames):
+            peer.pending.add(frames)
+            self.blocked[peer] = None
+
+    def _try(self, peer: Peer, frames: Frames) -> bool:
+        try:
+            self._send(peer.rid, zmq.SNDMORE | zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as fault:
+            if fault.errno != zmq.EHOSTUNREACH:
+                raise
+            self._close(peer)
+            return True
+        self._rest(frames)
+        return True
+
+    def _rest(self, frames: Frames) -> None:
+        for frame in frames[:-1]:
+            self._send(frame, zmq.SNDMORE)
+        self._send(frames[-1])
+
+    def send_stranger(self, rid: bytes, frames: Frames) -> None:
+        """Sends to a connection that is nobody's yet. What it does not take is not kept."""
+        try:
+            self._send(rid, zmq.SNDMORE | zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self.dropped_replies += 1
+        else:
+            self._rest(frames)
+
+    def flush_blocked(self) -> None:
+        for peer in list(self.blocked):
+            while peer.pending and not peer.gone:
+                if not self._try(peer, peer.pending.first()):
+                    break
+                peer.pending.sent()
+            else:
+                del self.blocked[peer]

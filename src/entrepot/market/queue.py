@@ -1,0 +1,582 @@
+"""What waits, who is ready, and which of the two belong together.
+
+Products that the same classes of suppliers can make, and orders that the same suppliers have
+already failed, are alike to every supplier. They wait in one *lane*. A lane is a heap of orders; a
+class keeps a heap of its lanes by their first order. Both are corrected when they are read, never
+when something elsewhere changes, so that a step costs the logarithm of what waits, whatever the
+number of products and classes:
+
+- an entry of a class's heap is a lower bound for its lane's first order; one that turns out too
+  low is put back with the right key, and an empty lane's is dropped;
+- an order that was cancelled stays in its lane's heap until it comes up, or until such leftovers
+  outnumber what waits.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+
+from entrepot.market.protocol import Attempt, Region
+from entrepot.market.routing import Matcher, Routes
+
+
+class State(IntEnum):
+    """Of an order that was accepted."""
+
+    QUEUED = 0
+    DISPATCHED = 1
+    PARKED = 2
+    """Its supplier was lost; it waits for its client to name a fresh slot."""
+    ENDED = 3
+
+
+class Product:
+    """A product that is, or lately was, on order: one id, under one version and contract."""
+
+    __slots__ = (
+        "classes",
+        "contract",
+        "in_flight",
+        "lane",
+        "parked",
+        "product_id",
+        "queued",
+        "version",
+    )
+
+    def __init__(
+        self, version: int, product_id: str, contract: str | None, classes: frozenset[SupplierClass]
+    ) -> None:
+        self.version = version
+        self.product_id = product_id
+        self.contract = contract
+        self.classes = classes
+        self.lane: Lane | None = None
+        self.queued = 0
+        self.in_flight = 0
+        self.parked = 0
+
+    @property
+    def idle(self) -> bool:
+        return not (self.queued or self.in_flight or self.parked)
+
+
+class OpenOrder:
+    """An order that has not ended. ``session`` is its client's."""
+
+    __slots__ = (
+        "address", "attempts", "deadline", "dispatched_at", "failed_by", "failures", "held",
+        "input", "key", "lane", "lease", "losses", "nbytes", "offset", "order_id", "placed_at",
+        "priority", "product", "session", "state", "supplier", "touched",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        session: bytes,
+        order_id: str,
+        product: Product,
+        address: str,
+        offset: int,
+        nbytes: int,
+        now: float,
+        region: Region | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+    ) -> None:
+        self.session = session
+        self.order_id = order_id
+        self.product = product
+        self.address = address
+        self.offset = offset
+        self.nbytes = nbytes
+        self.input = region
+        self.priority = priority
+        self.deadline = deadline
+        self.placed_at = now
+        self.state = State.QUEUED
+        self.key = 0
+        self.lane: Lane | None = None
+        self.supplier: Supplier | None = None
+        self.lease = 0
+        self.dispatched_at = 0.0
+        self.failures = 0
+        self.losses = 0
+        self.attempts: list[Attempt] = []
+        self.failed_by: frozenset[Supplier] = _NOBODY
+        self.held = False
+        """Cancelled while a supplier has it: ends with that supplier's answer."""
+        self.touched = False
+
+
+class Supplier:
+    """One session that makes products. ``free`` is how many more orders it takes now."""
+
+    __slots__ = (
+        "away_since", "batch", "cls", "credit", "draining", "free", "heard", "held", "name",
+        "served", "session", "started", "suspect", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self, session: bytes, version: int, name: str, credit: int, batch: int, now: float
+    ) -> None:
+        self.session = session
+        self.version = version
+        self.name = name
+        self.credit = credit
+        self.batch = batch
+        self.cls: SupplierClass | None = None
+        self.held: dict[int, OpenOrder] = {}
+        self.free = 0
+        self.started = False
+        """Whether it has said READY."""
+        self.suspect = False
+        self.draining = False
+        self.heard = now
+        self.away_since: float | None = None
+        self.served = 0
+
+    @property
+    def takes(self) -> bool:
+        """Whether it may be given an order now."""
+        return self.free > 0 and not (self.suspect or self.draining or self.away_since is not None)
+
+
+class SupplierClass(Routes):
+    """The suppliers of one pattern list."""
+
+    __slots__ = ("heap", "in_flight", "lanes", "ready", "suppliers", "turn")
+
+    def __init__(
+        self, version: int, patterns: Sequence[str], contracts: Mapping[str, str], max_program: int
+    ) -> None:
+        super().__init__(version, patterns, contracts, max_program)
+        self.suppliers: dict[Supplier, None] = {}
+        self.ready: OrderedDict[Supplier, None] = OrderedDict()
+        self.heap: list[tuple[int, Lane]] = []
+        self.lanes: dict[Lane, None] = {}
+        self.turn = 0
+        self.in_flight = 0
+
+
+_NOBODY: frozenset[Supplier] = frozenset()
+
+
+class Lane:
+    """Orders that are alike to every supplier."""
+
+    __slots__ = ("classes", "entries", "failed_by", "heap", "live", "open", "products")
+
+    def __init__(self, classes: frozenset[SupplierClass], failed_by: frozenset[Supplier]) -> None:
+        self.classes = classes
+        self.failed_by = failed_by
+        self.heap: list[tuple[int, OpenOrder]] = []
+        self.live = 0
+        self.entries: dict[SupplierClass, int] = {}
+        """The key under which each class has this lane in its heap."""
+        self.products: set[Product] = set()
+        """At least those of what waits."""
+        self.open = False
+        """Nobody is left who has not failed these orders, so anybody may try again."""
+
+    def __lt__(self, other: Lane) -> bool:
+        return id(self) < id(other)
+
+    def head(self) -> OpenOrder | None:
+        heap = self.heap
+        while heap:
+            order = heap[0][1]
+            if order.lane is self and order.state is State.QUEUED:
+                return order
+            heappop(heap)
+        return None
+
+    def waiting(self) -> list[OpenOrder]:
+        return [o for _, o in self.heap if o.lane is self and o.state is State.QUEUED]
+
+
+class Queue:
+    """Waiting orders on one side, ready suppliers on the other."""
+
+    def __init__(self, max_products: int, max_idle_classes: int, max_program: int) -> None:
+        self.steps = 0
+        """Heap operations, matches and looks so far: what the cost of a step is counted in."""
+        self._max_products = self._sweep_at = max_products
+        self._max_idle_classes = max_idle_classes
+        self._max_program = max_program
+        self._matcher: Matcher[SupplierClass] = Matcher()
+        self._classes: dict[tuple[object, ...], SupplierClass] = {}
+        self._idle_classes: OrderedDict[SupplierClass, None] = OrderedDict()
+        self.products: dict[tuple[int, str, str | None], Product] = {}
+        self._signatures: dict[frozenset[SupplierClass], frozenset[SupplierClass]] = {}
+        self._lanes: dict[tuple[frozenset[SupplierClass], frozenset[Supplier]], Lane] = {}
+        self._ready: OrderedDict[SupplierClass, None] = OrderedDict()
+        self._sequence = count(1)
+        self._turns = count(1)
+
+    # --- products and lanes -------------------------------------------------------------
+
+    def product(self, version: int, product_id: str, contract: str | None) -> Product:
+        key = (version, product_id, contract)
+        product = self.products.get(key)
+        if product is None:
+            if len(self.products) >= self._sweep_at:
+                self._sweep()
+            self.steps += 1
+            classes = self._matcher.matching(version, product_id, contract)
+            product = Product(version, product_id, contract, self._same(classes))
+            self.products[key] = product
+        return product
+
+    def unservable_for_contract(self, product: Product) -> bool:
+        """Whether suppliers of the id exist, but none under the order's contract."""
+        return (
+            product.contract is not None
+            and not any(cls.suppliers for cls in product.classes)
+            and any(
+                cls.suppliers
+                for cls in self._matcher.matching(product.version, product.product_id, None)
+            )
+        )
+
+    def _same(self, classes: frozenset[SupplierClass]) -> frozenset[SupplierClass]:
+        """One object for all equal sets, so that ten thousand products share it."""
+        return self._signatures.setdefault(classes, classes)
+
+    def _sweep(self) -> None:
+        """Forgets products that nobody has on order, and what only they needed."""
+        self.products = {k: p for k, p in self.products.items() if not p.idle}
+        self._sweep_at = max(self._max_products, 2 * len(self.products))
+        needed = {p.lane for p in self.products.values()}
+        for key, lane in list(self._lanes.items()):
+            if not lane.live and lane not in needed:
+                del self._lanes[key]
+                self._unlink(lane)
+        self._signatures = {p.classes: p.classes for p in self.products.values()}
+
+    def _unlink(self, lane: Lane) -> None:
+        for cls in lane.classes:
+            cls.lanes.pop(lane, None)
+
+    def _lane_of(self, order: OpenOrder) -> Lane:
+        product = order.product
+        if order.failed_by:
+            return self._lane(product.classes, order.failed_by)
+        if product.lane is None:
+            product.lane = self._lane(product.classes, _NOBODY)
+        return product.lane
+
+    def _lane(self, classes: frozenset[SupplierClass], failed_by: frozenset[Supplier]) -> Lane:
+        lane = self._lanes.get((classes, failed_by))
+        if lane is None:
+            lane = self._lanes[classes, failed_by] = Lane(classes, failed_by)
+            for cls in classes:
+                cls.lanes[lane] = None
+            lane.open = bool(failed_by) and not self._others(lane)
+        return lane
+
+    @staticmethod
+    def _others(lane: Lane) -> bool:
+        """Whether a supplier is registered that could serve the lane and has not failed it."""
+        failed = lane.failed_by
+        return any(
+            s not in failed and not s.draining for cls in lane.classes for s in cls.suppliers
+        )
+
+    # --- waiting orders -----------------------------------------------------------------
+
+    def put(self, order: OpenOrder, *, front: bool = False) -> None:
+        """The order waits; with ``front``, before those of its priority never dispatched."""
+        band = 0 if front else 1
+        order.key = (((2**31 - order.priority) * 2 + band) << 64) | next(self._sequence)
+        order.state = State.QUEUED
+        order.product.queued += 1
+        self._insert(self._lane_of(order), order)
+
+    def _insert(self, lane: Lane, order: OpenOrder) -> None:
+        order.lane = lane
+        lane.products.add(order.product)
+        lane.live += 1
+        heappush(lane.heap, (order.key, order))
+        if lane.heap[0][1] is order:
+            self._announce(lane, order.key)
+        if len(lane.products) > 2 * lane.live + 64:
+            lane.products = {o.product for o in lane.waiting()}
+
+    def _announce(self, lane: Lane, key: int) -> None:
+        """Tells the classes of a lane about its first order, where they do not know of it."""
+        entries = lane.entries
+        for cls in lane.classes:
+            self.steps += 1
+            known = entries.get(cls)
+            if (known is None or known > key) and self._may_serve(cls, lane):
+                entries[cls] = key
+                heappush(cls.heap, (key, lane))
+
+    @staticmethod
+    def _may_serve(cls: SupplierClass, lane: Lane) -> bool:
+        if lane.open or not lane.failed_by:
+            return bool(cls.suppliers)
+        return any(s not in lane.failed_by for s in cls.suppliers)
+
+    def remove(self, order: OpenOrder) -> None:
+        """A waiting order waits no more. Its state is the caller's to set."""
+        lane = order.lane
+        order.lane = None
+        order.product.queued -= 1
+        if lane is None:
+            return
+        lane.live -= 1
+        if len(lane.heap) > 2 * lane.live + 64:
+            self.steps += lane.live
+            lane.heap = [entry for entry in lane.heap if entry[1].lane is lane]
+            heapify(lane.heap)
+
+    def next_order(self, supplier: Supplier) -> OpenOrder | None:
+        """Takes out the first order that the supplier may be given, or None."""
+        cls = supplier.cls
+        if cls is None:
+            return None
+        heap = cls.heap
+        passed: list[tuple[int, Lane]] = []
+        found = None
+        while heap:
+            self.steps += 1
+            key, lane = heap[0]
+            if lane.entries.get(cls) != key:
+                heappop(heap)
+                continue
+            head = lane.head()
+            if head is None:
+                heappop(heap)
+                del lane.entries[cls]
+                if lane.failed_by:
+                    self._forget_if_empty(lane)
+                continue
+            if head.key != key:
+                lane.entries[cls] = head.key
+                heapreplace(heap, (head.key, lane))
+                continue
+            if supplier in lane.failed_by and not lane.open:
+                passed.append(heappop(heap))
+                continue
+            heappop(lane.heap)
+            lane.live -= 1
+            head.lane = None
+            head.product.queued -= 1
+            found = head
+            break
+        for entry in passed:
+            heappush(heap, entry)
+        return found
+
+    def _forget_if_empty(self, lane: Lane) -> None:
+        key = (lane.classes, lane.failed_by)
+        if not lane.entries and self._lanes.get(key) is lane:
+            del self._lanes[key]
+            self._unlink(lane)
+
+    # --- ready suppliers ----------------------------------------------------------------
+
+    def refresh(self, supplier: Supplier) -> None:
+        """Takes note of whether the supplier may be given an order now."""
+        cls = supplier.cls
+        if cls is None:
+            return
+        if supplier.takes:
+            cls.ready.setdefault(supplier)
+            if cls not in self._ready:
+                self._ready[cls] = None
+                cls.turn = next(self._turns)
+        elif supplier in cls.ready:
+            del cls.ready[supplier]
+            if not cls.ready:
+                del self._ready[cls]
+
+    def rotate(self, supplier: Supplier) -> None:
+        """The supplier was given an order and takes more: the others come first."""
+        cls = supplier.cls
+        if cls is not None and supplier in cls.ready:
+            cls.ready.move_to_end(supplier)
+            self._ready.move_to_end(cls)
+            cls.turn = next(self._turns)
+
+    def ready_supplier(self, order: OpenOrder) -> Supplier | None:
+        """The supplier that has been ready longest, of those that may be given the order."""
+        ready = self._ready
+        if not ready:
+            return None
+        classes = order.product.classes
+        candidates: Iterable[SupplierClass]
+        if len(ready) <= len(classes):
+            candidates = ready
+        else:
+            candidates = sorted((c for c in classes if c.ready), key=_turn)
+        failed = order.failed_by
+        may_repeat = bool(failed) and self._lane_of(order).open
+        for cls in candidates:
+            self.steps += 1
+            if cls in classes:
+                for supplier in cls.ready:
+                    if may_repeat or supplier not in failed:
+                        return supplier
+        return None
+
+    @property
+    def ready_count(self) -> int:
+        return sum(len(cls.ready) for cls in self._ready)
+
+    # --- suppliers come and go ----------------------------------------------------------
+
+    def class_of(
+        self, version: int, patterns: Sequence[str], contracts: Mapping[str, str]
+    ) -> SupplierClass:
+        """The class of a pattern list; a new one costs a match over what is on order.
+
+        Raises PatternRefused.
+        """
+        key = (version, tuple(patterns), tuple(sorted(contracts.items())))
+        cls = self._classes.get(key)
+        if cls is None:
+            cls = SupplierClass(version, patterns, contracts, self._max_program)
+            self._classes[key] = cls
+            self._matcher.add(cls)
+            self._idle_classes[cls] = None
+            self._extend(cls)
+        return cls
+
+    def _extend(self, cls: SupplierClass) -> None:
+        """A new class: the products that it serves move to other lanes."""
+        changed = set()
+        for product in self.products.values():
+            if product.version == cls.version:
+                self.steps += 1
+                if cls.serves(product.product_id, product.contract):
+                    product.classes = self._same(product.classes | {cls})
+                    product.lane = None
+                    changed.add(product)
+        if not changed:
+            return
+        for lane in list(self._lanes.values()):
+            if lane.products.isdisjoint(changed):
+                continue
+            if lane.products <= changed:
+                self._rekey(lane, lane.classes | {cls})
+            else:
+                self._split(lane, changed)
+
+    def _rekey(self, lane: Lane, classes: frozenset[SupplierClass]) -> None:
+        key = (lane.classes, lane.failed_by)
+        if self._lanes.get(key) is lane:
+            del self._lanes[key]
+        for gone in lane.classes - classes:
+            gone.lanes.pop(lane, None)
+            lane.entries.pop(gone, None)
+        classes = self._same(classes)
+        alike = self._lanes.get((classes, lane.failed_by))
+        if alike is not None:
+            self._unlink(lane)
+            for product in lane.products:
+                product.lane = None
+            for order in lane.waiting():
+                self.steps += 1
+                self._insert(alike, order)
+            lane.live = 0
+            return
+        lane.classes = classes
+        for cls in classes:
+            cls.lanes[lane] = None
+        self._lanes[classes, lane.failed_by] = lane
+
+    def _split(self, lane: Lane, changed: set[Product]) -> None:
+        moving = [order for order in lane.waiting() if order.product in changed]
+        for order in moving:
+            self.steps += 1
+            order.lane = None
+            lane.live -= 1
+        lane.heap = [entry for entry in lane.heap if entry[1].lane is lane]
+        heapify(lane.heap)
+        lane.products -= changed
+        for order in moving:
+            self._insert(self._lane_of(order), order)
+
+    def join(self, supplier: Supplier, cls: SupplierClass) -> None:
+        supplier.cls = cls
+        cls.suppliers[supplier] = None
+        self._idle_classes.pop(cls, None)
+        self._reconsider(cls)
+        for lane in cls.lanes:
+            self.steps += 1
+            head = lane.head()
+            if head is not None and cls not in lane.entries and self._may_serve(cls, lane):
+                lane.entries[cls] = head.key
+                heappush(cls.heap, (head.key, lane))
+        self._forget_classes()
+
+    def leave(self, supplier: Supplier) -> None:
+        cls = supplier.cls
+        if cls is None:
+            return
+        supplier.free = 0
+        self.refresh(supplier)
+        supplier.cls = None
+        del cls.suppliers[supplier]
+        if not cls.suppliers:
+            self._idle_classes[cls] = None
+            cls.heap.clear()
+            for lane in cls.lanes:
+                lane.entries.pop(cls, None)
+        self._reconsider(cls)
+        self._forget_classes()
+
+    def drained(self, supplier: Supplier) -> None:
+        """The supplier takes no more orders, so nobody waits for it."""
+        self.refresh(supplier)
+        if supplier.cls is not None:
+            self._reconsider(supplier.cls)
+
+    def _reconsider(self, cls: SupplierClass) -> None:
+        """Who is registered has changed: may those who failed an order try it again?"""
+        for lane in cls.lanes:
+            if lane.failed_by:
+                self.steps += 1
+                lane.open = not self._others(lane)
+                head = lane.head()
+                if lane.open and head is not None:
+                    self._announce(lane, head.key)
+
+    def retry_all(self, cls: SupplierClass) -> list[Supplier]:
+        """Ready suppliers of all classes that share a lane with this one."""
+        classes = {cls}
+        for lane in cls.lanes:
+            if lane.failed_by and lane.live:
+                classes |= lane.classes
+        return [supplier for one in classes for supplier in one.ready]
+
+    def _forget_classes(self) -> None:
+        while len(self._idle_classes) > self._max_idle_classes:
+            cls, _ = self._idle_classes.popitem(last=False)
+            self._matcher.discard(cls)
+            self._classes = {k: c for k, c in self._classes.items() if c is not cls}
+            for product in self.products.values():
+                if cls in product.classes:
+                    product.classes = self._same(product.classes - {cls})
+                    product.lane = None
+            for lane in list(cls.lanes):
+                self._rekey(lane, lane.classes - {cls})
+
+    # --- figures ------------------------------------------------------------------------
+
+    def classes(self) -> Iterable[SupplierClass]:
+        return (cls for cls in self._classes.values() if cls.suppliers)
+
+    def lanes(self) -> Iterable[Lane]:
+        """Every lane in which something waits."""
+        return [lane for lane in self._lanes.values() if lane.live]
+
+
+def _turn(cls: SupplierClass) -> int:
+    return cls.turn
