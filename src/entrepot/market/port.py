@@ -15,7 +15,11 @@ from zmq.utils.monitor import recv_monitor_message
 
 from entrepot.errors import ConfigurationError, EndpointInUse
 from entrepot.market.outbox import Frames, Pending
+from entrepot.market.sockets import NOBLOCK, POLLIN, SNDMORE, readable, receiver, sender
 from entrepot.settings import BrokerSettings
+
+_FIRST = SNDMORE | NOBLOCK
+_SRCFD = int(zmq.SRCFD)
 
 _ZMTP_BEAT_MS = 1_000
 _ZMTP_TIMEOUT_MS = 5_000
@@ -98,9 +102,9 @@ class Port:
             ) from fault
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._recv = self.socket.recv
-        self._send = self.socket.send
-        self._get = cast(Callable[[int], int], self.socket.getsockopt)
+        self._receive = receiver(self.socket)
+        self._send = sender(self.socket)
+        self._readable = readable(self.socket)
         return self.endpoint
 
     def _lock_path(self, endpoint: str) -> None:
@@ -151,28 +155,25 @@ class Port:
 
     def drain(self, handle: Callable[[Port, Message], None], most: int) -> bool:
         """Hands over what has arrived, at most ``most`` messages; True if nothing is left."""
-        recv, get = self._recv, self._get
+        receive, is_readable = self._receive, self._readable
         for _ in range(most):
-            if not get(zmq.EVENTS) & zmq.POLLIN:
+            if not is_readable():
                 return True
-            first = recv(zmq.NOBLOCK, copy=False)
-            command = body = b""
+            first = frame = receive(NOBLOCK, False)
+            kept: list[bytes] = []
             frames = 0
-            more = first.more
-            while more:
-                frame = recv(zmq.NOBLOCK)
+            while frame.more:
+                frame = receive(NOBLOCK, False)
                 frames += 1
-                if frames == 1:
-                    command = frame
-                elif frames == 2:
-                    body = frame
-                more = bool(get(zmq.RCVMORE))
-            handle(self, Message(first.bytes, first.get(zmq.SRCFD), command, body, frames))
+                if frames <= 2:
+                    kept.append(frame.bytes)
+            kept += (b"", b"")
+            handle(self, Message(first.bytes, first.get(_SRCFD), kept[0], kept[1], frames))
         return False
 
     def drain_monitor(self) -> None:
         """Takes note of closed connections."""
-        while cast(int, self.monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        while cast(int, self.monitor.getsockopt(zmq.EVENTS)) & POLLIN:
             event = recv_monitor_message(self.monitor, zmq.NOBLOCK)
             peer = self._by_fd.pop(event["value"], None)
             if peer is not None:
@@ -224,7 +225,7 @@ class Port:
 
     def _try(self, peer: Peer, frames: Frames) -> bool:
         try:
-            self._send(peer.rid, zmq.SNDMORE | zmq.NOBLOCK)
+            self._send(peer.rid, _FIRST)
         except zmq.Again:
             return False
         except zmq.ZMQError as fault:
@@ -237,13 +238,13 @@ class Port:
 
     def _rest(self, frames: Frames) -> None:
         for frame in frames[:-1]:
-            self._send(frame, zmq.SNDMORE)
-        self._send(frames[-1])
+            self._send(frame, SNDMORE)
+        self._send(frames[-1], 0)
 
     def send_stranger(self, rid: bytes, frames: Frames) -> None:
         """Sends to a connection that is nobody's yet. What it does not take is not kept."""
         try:
-            self._send(rid, zmq.SNDMORE | zmq.NOBLOCK)
+            self._send(rid, _FIRST)
         except zmq.ZMQError:
             self.dropped_replies += 1
         else:
