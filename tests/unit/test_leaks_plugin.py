@@ -185,6 +185,7 @@ def test_a_segment_that_another_run_owns_is_not_blamed_on_us(run: Run, segment: 
 
 
 def test_what_a_wider_fixture_opened_is_not_blamed_on_its_first_test(run: Run) -> None:
+    # The second event has the number of the first, and nothing else to tell it from that.
     result = run(
         """
         import os, threading
@@ -200,20 +201,43 @@ def test_what_a_wider_fixture_opened_is_not_blamed_on_its_first_test(run: Run) -
             thread.join()
 
         @pytest.fixture(scope="module", params=[1, 2])
-        def pipe(end):
-            ends = os.pipe()
-            yield ends
-            for end in ends:
-                os.close(end)
+        def event(end):
+            number = os.eventfd(0)
+            yield number
+            os.close(number)
 
-        def test_first(pipe):
+        def test_first(event):
             pass
 
-        def test_second(pipe):
+        def test_second(event):
             pass
         """
     )
     result.assert_outcomes(passed=4)
+
+
+def test_what_the_process_of_a_wider_fixture_starts_is_not_blamed_on_the_test(run: Run) -> None:
+    result = run(
+        """
+        import subprocess
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def shell():
+            with subprocess.Popen(["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+                yield process
+                process.stdin.write(b"kill $!\\nwait\\n")
+
+        def test_starts_a_grandchild(shell):
+            shell.stdin.write(b"sleep 60 &\\necho started\\n")
+            shell.stdin.flush()
+            assert shell.stdout.readline() == b"started\\n"
+
+        def test_is_there_so_that_the_shell_outlives_the_one_before(shell):
+            pass
+        """
+    )
+    result.assert_outcomes(passed=2)
 
 
 def test_a_wider_fixture_has_to_close_what_it_opened(run: Run) -> None:
@@ -222,22 +246,26 @@ def test_a_wider_fixture_has_to_close_what_it_opened(run: Run) -> None:
         import os
         import pytest
 
-        @pytest.fixture(scope="module")
+        @pytest.fixture(scope="class")
         def pipe():
             return os.pipe()
 
-        def test_first(pipe):
-            pass
+        class TestWithIt:
+            def test_first(self, pipe):
+                pass
 
-        def test_last(pipe):
+            def test_last(self, pipe):
+                pass
+
+        def test_after_it():
             pass
         """
     )
-    result.assert_outcomes(passed=2, errors=1)
+    result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(
         [
             "*test_last left behind*",
-            "  descriptor * -> pipe:* (opened by the module-scoped fixture 'pipe')",
+            "  descriptor * -> pipe:* (opened by the class-scoped fixture 'pipe')",
         ]
     )
 
@@ -277,19 +305,39 @@ def test_what_ends_in_time_is_no_leak(run: Run) -> None:
     result.assert_outcomes(passed=4)
 
 
-def test_the_resource_tracker_of_the_standard_library_is_no_leak(run: Run) -> None:
+def test_what_libraries_keep_for_the_life_of_the_process_is_no_leak(run: Run) -> None:
     result = run(
         """
-        import multiprocessing
+        import _thread, multiprocessing, threading
+        import zmq
 
-        def test_spawns():
+        def test_the_resource_tracker():
             process = multiprocessing.get_context("spawn").Process(target=print)
             process.start()
             process.join()
             process.close()
+
+        def test_the_zero_copy_thread_of_zeromq():
+            with zmq.Context() as context, context.socket(zmq.PAIR) as a:
+                with context.socket(zmq.PAIR) as b:
+                    a.bind("inproc://pair")
+                    b.connect("inproc://pair")
+                    a.send(bytes(2**20), copy=False)
+                    b.recv()
+
+        ready, never = threading.Event(), threading.Event()
+
+        def native():
+            threading.current_thread()
+            ready.set()
+            never.wait()
+
+        def test_a_native_thread_that_called_into_python():
+            _thread.start_new_thread(native, ())
+            assert ready.wait(5)
         """
     )
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=3)
 
 
 def test_a_failing_test_is_not_examined_and_its_leak_not_carried_over(run: Run) -> None:
