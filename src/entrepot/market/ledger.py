@@ -274,7 +274,7 @@ class Ledger:
                 self._unqueue(order)
             # One that a supplier has stays with it, for its credit, and ends with nobody to tell.
             self._end(order, "cancelled", client)
-        self._effects.append(ev.Dismiss(client.session, reason))
+        self._dismiss(client.session, reason)
 
     # --- suppliers ----------------------------------------------------------------------
 
@@ -508,7 +508,7 @@ class Ledger:
         self._away.pop(supplier, None)
         self._work.pop(supplier, None)
         self._unregister(supplier)
-        self._effects.append(ev.Dismiss(supplier.session, reason))
+        self._dismiss(supplier.session, reason)
         return cls
 
     def _retry(self, cls: SupplierClass, now: float) -> None:
@@ -630,6 +630,10 @@ class Ledger:
         order.state = State.ENDED
         self.open_orders -= 1
         self.figures.outcomes[outcome] += 1
+
+    def _dismiss(self, session: bytes, reason: str) -> None:
+        self.figures.dropped[reason] += 1
+        self._effects.append(ev.Dismiss(session, reason))
 
     def _fail(self, order: OpenOrder, reason: str, lease: int = 0) -> None:
         self._end(order, "cancelled" if reason == "cancelled" else "failed")
