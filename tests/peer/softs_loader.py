@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,6 +59,11 @@ class Driven:
 
     def set_model(self, product: str) -> None:
         self.loader.set_model(product)
+
+    def close(self) -> None:
+        """Its client goes with it."""
+        del self.batches, self.loader
+        gc.collect()
 
 
 if __name__ == "__main__":

@@ -14,11 +14,6 @@ def request(command: str, fields: dict[str, Any]) -> list[str]:
     return [frame.hex() for frame in protocol.make_request(command.encode(), fields)]
 
 
-def answer(ok: bool, error: str | None, **data: Any) -> list[str]:
-    """The frame of an answer, as the peer makes it, in hex."""
-    return [protocol.make_reply(ok, error, **data).hex()]
-
-
 def read_request(frames: list[str]) -> tuple[str, dict[str, Any]]:
     """The command and fields that the peer reads in ``frames``."""
     command, fields = protocol.parse_request([bytes.fromhex(frame) for frame in frames])
@@ -39,7 +34,6 @@ if __name__ == "__main__":
     serve(
         {
             "request": request,
-            "answer": answer,
             "read_request": read_request,
             "read_answer": read_answer,
             "accept": accept,

@@ -104,7 +104,8 @@ def version_1() -> Iterator[Vector]:
         p.V1Order(order_id=order_id, product_id=product_id, address=address, offset=4096),
     )
     yield vector("ORDER, CANCEL, DONE or GOODBYE taken", "broker", None, _answer())
-    yield vector("refused", "broker", None, {"ok": False, "error": "Order already dispatched"})
+    refused = {"ok": False, "code": "not_dispatchable", "error": "Order already dispatched"}
+    yield vector("refused", "broker", None, refused)
     yield vector("CANCEL", "client", p.CANCEL, p.V1Cancel(order_id=order_id))
     yield vector("DISCARD", "client", p.DISCARD, p.Empty())
     yield vector(
@@ -142,7 +143,7 @@ def version_1() -> Iterator[Vector]:
 
 
 def _answer(**fields: Any) -> dict[str, Any]:
-    return {"ok": True, "error": None, **fields}
+    return {"ok": True, **fields}
 
 
 def from_clients() -> Iterator[Vector]:

@@ -1,0 +1,149 @@
+"""Our own broker, supplier and client, driven: ``python -m tests.peer.ours`` is one process."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from entrepot.market.client import Client
+from entrepot.market.supplier import Supplier
+
+from entrepot.market.broker import Broker
+from entrepot.mediums import ShmMedium
+from entrepot.settings import BrokerSettings
+from tests.peer.generator import Generator
+from tests.peer.lines import commands, serve
+
+TIMEOUT_S = 30.0
+
+
+class Driven:
+    """The commands."""
+
+    def __init__(self) -> None:
+        self._called_at: list[float] = []
+
+    # --- a broker -----------------------------------------------------------------------
+
+    def broker(self, **settings: Any) -> tuple[str, str]:
+        """Become a broker; returns where clients and where suppliers connect."""
+        self._broker = Broker(
+            "tcp://127.0.0.1:*", "tcp://127.0.0.1:*", settings=BrokerSettings(**settings)
+        )
+        self._broker.start()
+        return self._broker.frontend, self._broker.backend
+
+    # --- a supplier ---------------------------------------------------------------------
+
+    def supplier(
+        self, backend: str, patterns: list[str], name: str = "", credit: int = 1, **behaviour: Any
+    ) -> None:
+        """Become a supplier; returns once the broker knows it."""
+        self._generator = Generator(name, **behaviour)
+
+        def make(product_id: str) -> bytes:
+            self._called_at.append(time.monotonic())
+            return self._generator(product_id)
+
+        self._supplier = Supplier(backend, dict.fromkeys(patterns, make), name=name, credit=credit)
+        self._supplier.start()
+
+    def calls(self) -> list[str]:
+        return self._generator.calls()
+
+    def called_at(self) -> list[float]:
+        """When each call began, on the machine's monotonic clock."""
+        return self._called_at
+
+    def release(self) -> None:
+        self._generator.release()
+
+    def stop(self) -> None:
+        """Release what is held, say GOODBYE."""
+        self._generator.release()
+        self._supplier.stop()
+
+    # --- a client -----------------------------------------------------------------------
+
+    def client(self, frontend: str, slot_nbytes: int = 64, slots: int = 64) -> None:
+        """Become a client."""
+        self._slots = slots
+        self._client = Client(frontend, ShmMedium.create(slot_nbytes=slot_nbytes, slots=slots))
+
+    def pump(self, product: str, seconds: float, batch: int = 1) -> float:
+        """Products a second, with every slot ordered: ``batch`` of them in one message."""
+        client, slots, served = self._client, self._slots, 0
+        products = [product] * batch
+        waiting = deque(self._order(products) for _ in range(slots // batch))
+        started = time.monotonic()
+        until = started + seconds
+        while time.monotonic() < until:
+            for order in waiting.popleft():
+                with order.result(timeout_s=TIMEOUT_S):
+                    pass
+            waiting.append(self._order(products))
+            served += batch
+        spent = time.monotonic() - started
+        for orders in waiting:
+            for order in orders:
+                with order.result(timeout_s=TIMEOUT_S):
+                    pass
+        assert client is self._client
+        return served / spent
+
+    def _order(self, products: list[str]) -> list[Any]:
+        if len(products) == 1:
+            return [self._client.order(products[0])]
+        return list(self._client.orders(products))
+
+    def stream(self, product: str, count: int, prefetch: int, consume_s: float = 0.0) -> float:
+        """Seconds for ``count`` products through ``stream``, after the first one is there."""
+        started = 0.0
+        for number, product_in_hand in enumerate(self._client.stream(product, prefetch=prefetch)):
+            with product_in_hand:
+                if number == 0:
+                    started = time.monotonic()
+                if consume_s:
+                    time.sleep(consume_s)
+            if number == count:
+                break
+        return time.monotonic() - started
+
+    def one_at_a_time(self, product: str, count: int) -> list[float]:
+        """Seconds from ordering to having, for each of ``count`` orders in turn."""
+        times = []
+        for _ in range(count):
+            started = time.perf_counter()
+            with self._client.order(product).result(timeout_s=TIMEOUT_S):
+                pass
+            times.append(time.perf_counter() - started)
+        return times
+
+    def memcpy(self, nbytes: int, slots: int, seconds: float) -> float:
+        """Bytes a second copied into a ring of slots of the same kind of memory."""
+        source = memoryview(bytearray(b"m" * nbytes))
+        medium = ShmMedium.create(slot_nbytes=nbytes, slots=slots)
+        try:
+            ring = [
+                medium.view(medium.offset(slot), nbytes, writable=True) for slot in range(slots)
+            ]
+            for slot in ring:
+                slot[:] = source
+            copied, started = 0, time.monotonic()
+            while time.monotonic() < started + seconds:
+                ring[copied % slots][:] = source
+                copied += 1
+            spent = time.monotonic() - started
+            for slot in ring:
+                slot.release()
+            return copied * nbytes / spent
+        finally:
+            medium.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+if __name__ == "__main__":
+    serve(commands(Driven()))
