@@ -45,16 +45,24 @@ class Peer:
 
 
 class Message:
-    """A message as it came: ``rid`` is the connection's routing id, ``fd`` its descriptor."""
+    """A message as it came: ``rid`` is the routing id of its connection."""
 
-    __slots__ = ("body", "command", "fd", "frames", "rid")
+    __slots__ = ("_first", "body", "command", "frames", "rid")
 
-    def __init__(self, rid: bytes, fd: int, command: bytes, body: bytes, frames: int) -> None:
-        self.rid = rid
-        self.fd = fd
+    def __init__(self, first: zmq.Frame, command: bytes, body: bytes, frames: int) -> None:
+        self._first = first
+        self.rid = first.bytes
         self.command = command
         self.body = body
         self.frames = frames
+
+    @property
+    def fd(self) -> int:
+        """The connection's descriptor, or -1 when ZeroMQ does not say, as for an ancient peer."""
+        try:
+            return self._first.get(_SRCFD)
+        except zmq.ZMQError:
+            return -1
 
 
 class Port:
@@ -168,7 +176,7 @@ class Port:
                 if frames <= 2:
                     kept.append(frame.bytes)
             kept += (b"", b"")
-            handle(self, Message(first.bytes, first.get(_SRCFD), kept[0], kept[1], frames))
+            handle(self, Message(first, kept[0], kept[1], frames))
         return False
 
     def drain_monitor(self) -> None:
@@ -200,7 +208,8 @@ class Port:
         self.drain_monitor()
         self.peers[peer.rid] = peer
         self.by_session[peer.session] = peer
-        self._by_fd[peer.fd] = peer
+        if peer.fd >= 0:
+            self._by_fd[peer.fd] = peer
 
     def forget(self, peer: Peer) -> None:
         """Nothing more is sent to the peer, and what it says is a stranger's."""

@@ -18,7 +18,10 @@ PROTOCOL = 2
 """The highest version spoken here."""
 
 ID_CHARS = 4096
-"""Longest order id, product id, address or pattern, in characters."""
+"""Longest order id, product id or address, in characters."""
+
+PATTERN_CHARS = 65_536
+"""Longest pattern, in characters. Its compiled size has a limit of its own."""
 
 ERROR_CHARS = 1024
 """Longest error message that a supplier may report; it cuts longer ones itself."""
@@ -27,6 +30,7 @@ PATTERNS = 256
 """Most patterns in one HELLO."""
 
 Text = Annotated[str, Meta(max_length=ID_CHARS)]
+Pattern = Annotated[str, Meta(max_length=PATTERN_CHARS)]
 Session = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Lease = Annotated[int, Meta(ge=0)]
@@ -222,11 +226,11 @@ class SupplierHello(Message, kw_only=True):
     protocol: Count = 1
     session: Session = bytes(16)
     name: Annotated[str, Meta(max_length=256)] = ""
-    product_ids: list[Text]
+    product_ids: list[Pattern]
     credit: Annotated[int, Meta(ge=1, le=65536)] = 1
     batch: Annotated[int, Meta(ge=1, le=65536)] = 1
     exclusive: bool = False
-    contracts: dict[Text, Annotated[str, Meta(max_length=256)]] = {}
+    contracts: dict[Pattern, Annotated[str, Meta(max_length=256)]] = {}
     holds: list[Lease] = []
 
 
@@ -317,7 +321,7 @@ def reader(kind: type[M]) -> Callable[[bytes], M]:
         try:
             return decode(fields)
         except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as fault:
-            raise ProtocolError(f"{kind.__name__}: {fault or type(fault).__name__}") from fault
+            raise ProtocolError(f"{kind.__name__}: {str(fault) or type(fault).__name__}") from fault
 
     return read
 
