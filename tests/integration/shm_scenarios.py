@@ -100,7 +100,7 @@ def full() -> None:
 def filled_to_the_last_page() -> None:
     """Whatever was given can be written, all of it: no SIGBUS however little is left."""
     mediums = []
-    slot_nbytes = (1 << 19) - 100
+    slot_nbytes = 300_000
     while slot_nbytes >= 2048:
         try:
             mediums.append(ShmMedium.create(slot_nbytes, 2))

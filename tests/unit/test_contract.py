@@ -204,21 +204,37 @@ def test_shape_as_a_list_is_a_shape() -> None:
     assert TensorSpec("x", [2, 3], "float32") == TensorSpec("x", (2, 3), "float32")
 
 
-def test_gradients_do_not_keep_a_tensor_out() -> None:
-    contract = Contract([TensorSpec("x", (2,), "float32")])
+# What torch is copied by depends on whether its place in the product is aligned.
+BY_ITSELF = Contract([TensorSpec("x", (2,), "float32")])
+AFTER_A_BYTE = Contract([TensorSpec("flag", (), "uint8"), *BY_ITSELF.specs])
+PLACES = [
+    pytest.param(BY_ITSELF, {}, id="aligned"),
+    pytest.param(AFTER_A_BYTE, {"flag": np.uint8(1)}, id="misaligned"),
+]
+
+
+@pytest.mark.parametrize(("contract", "others"), PLACES)
+def test_gradients_do_not_keep_a_tensor_out(contract: Contract, others: dict[str, Any]) -> None:
     tensor = torch.tensor([1.0, 2.0], requires_grad=True)
-    product = contract.encode(x=tensor)
-    assert contract.decode(product, framework="torch")["x"].tolist() == [1.0, 2.0]
-    assert contract.encode(x=torch.nn.Parameter(torch.tensor([1.0, 2.0]))) == product
-    computed = tensor * 1
-    assert contract.encode(x=computed) == product
+    for value in (tensor, tensor * 1, torch.nn.Parameter(torch.tensor([1.0, 2.0]))):
+        product = contract.encode(x=value, **others)
+        assert contract.decode_one(product, "x").tolist() == [1.0, 2.0]
 
 
-def test_a_negated_view_is_what_it_shows() -> None:
-    contract = Contract([TensorSpec("x", (2,), "float32")])
-    view = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
-    assert view.is_neg()
-    assert contract.decode(contract.encode(x=view))["x"].tolist() == [-2.0, 4.0]
+@pytest.mark.parametrize(("contract", "others"), PLACES)
+def test_a_negated_view_is_what_it_shows(contract: Contract, others: dict[str, Any]) -> None:
+    strided = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    contiguous = torch._neg_view(torch.tensor([2.0, -4.0]))
+    for view in (strided, contiguous):
+        assert view.is_neg()
+        assert contract.decode_one(contract.encode(x=view, **others), "x").tolist() == [-2.0, 4.0]
+
+
+@pytest.mark.parametrize(("contract", "others"), PLACES)
+def test_a_strided_view_is_what_it_shows(contract: Contract, others: dict[str, Any]) -> None:
+    for view in (torch.arange(4.0)[::2], torch.tensor(2.0).expand(2), torch.ones(2, 2).T[0]):
+        product = contract.encode(x=view, **others)
+        assert contract.decode_one(product, "x").tolist() == view.tolist()
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])

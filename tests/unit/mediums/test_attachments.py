@@ -37,10 +37,11 @@ def test_the_least_recently_used_leaves() -> None:
         a, b, c = (stack.enter_context(ShmMedium.create(8, 1)) for _ in range(3))
         attachments = stack.enter_context(Attachments(2))
         attachments.get(a.address)
-        attachments.get(b.address)
+        second = attachments.get(b.address)
         attachments.get(a.address)
         attachments.get(c.address)
         assert len(attachments) == 2
+        assert second.closed
         assert [mapped(medium) for medium in (a, b, c)] == [2, 1, 2]
 
 

@@ -65,7 +65,7 @@ def place(directory: Path) -> Path:
 
 
 def path_of(medium: ShmMedium) -> Path:
-    return Path("/dev/shm") / medium.address.removeprefix("shm:")
+    return shm.DIRECTORY / medium.address.removeprefix("shm:")
 
 
 # --- the file ---------------------------------------------------------------------------
@@ -276,7 +276,9 @@ def test_an_ended_segment_does_not_end_another_under_its_old_descriptor() -> Non
 # --- owners that start while another sweeps ---------------------------------------------
 
 
-def test_a_sweeper_between_creation_and_lock_costs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweeper_between_creation_and_lock_costs_a_name(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sweeper takes the lock and unlinks before the owner asks for the lock."""
     real = fcntl.flock
     swept: list[Path] = []
@@ -303,7 +305,9 @@ def _sweep_one(path: Path, flock: Any) -> bool:
     return True
 
 
-def test_a_sweeper_that_holds_the_lock_costs_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweeper_that_holds_the_lock_costs_a_name(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sweeper has the lock, and has not unlinked, when the owner asks for the lock."""
     real = fcntl.flock
     held: list[Any] = []
@@ -320,6 +324,27 @@ def test_a_sweeper_that_holds_the_lock_costs_a_name(monkeypatch: pytest.MonkeyPa
         assert str(lost).endswith("(deleted)")
         assert not medium.gone()
     held[0].close()
+
+
+def test_a_sweeper_that_was_slow_leaves_what_took_the_name(
+    directory: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it opened was swept by another, and the name belongs to a living owner by then."""
+    real = fcntl.flock
+    place.touch()
+    living: list[ShmMedium] = []
+
+    def flock(fd: int, operation: int) -> None:
+        if not living:
+            monkeypatch.setattr(fcntl, "flock", real)
+            place.unlink()
+            living.append(ShmMedium.create(8, 1, token=lambda: "f0" * 16))
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert shm.sweep() == []
+    assert not living[0].gone()
+    living[0].close()
 
 
 def test_sweeping_leaves_what_is_not_ours(directory: Path, place: Path) -> None:
