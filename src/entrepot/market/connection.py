@@ -1,17 +1,13 @@
-"""One party's connection to the broker: who may touch the socket, and what silence means.
+"""One party's connection to the broker: who it is there, and what silence means.
 
-**Threads.** There is no thread between a user and the socket. Whoever waits becomes the *leader*:
-it sleeps on the socket's descriptor, not in ZeroMQ, and without the lock, so that others can take
-the lock and send meanwhile. Other waiters *follow*: they sleep on a lock of their own, and the
-leader wakes the one whose wish came true. A ZeroMQ descriptor is edge-triggered and a send may
-swallow its edge, so who sends while a leader sleeps looks whether something came, and pokes it
-awake. One more thread, the *beat*, sleeps nearly always: it says HEARTBEAT, reads what nobody
-else reads, and notices at once when the connection closes.
-
-**Connections.** ZeroMQ reconnects by itself, but then the broker does not know who that is, and
-what was queued is in doubt. So a closed connection, a silent one, and one whose broker says
+ZeroMQ reconnects by itself, but then the broker does not know who that is, and what was queued is
+in doubt. So a connection that closed, one that is silent, and one whose broker says
 ``hello_first`` are all the same here: a new socket whose first message is HELLO with the same
 session. The party puts right what may have been lost when the answer comes.
+
+A user's thread reads and writes the socket itself (see ``turns.py``). One more thread, the *beat*,
+sleeps nearly always: it says HEARTBEAT, reads what nobody else reads, and notices at once when the
+connection closes.
 """
 
 from __future__ import annotations
@@ -29,15 +25,9 @@ from contextlib import suppress
 from typing import Protocol
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
-from entrepot.errors import (
-    BrokerUnavailable,
-    Closed,
-    ConfigurationError,
-    ProtocolError,
-    UsedAfterFork,
-)
+from entrepot.errors import BrokerUnavailable, Closed, ProtocolError, UsedAfterFork
+from entrepot.market.dealer import Dealer
 from entrepot.market.protocol import (
     EMPTY,
     GOODBYE,
@@ -49,6 +39,7 @@ from entrepot.market.protocol import (
     Reply,
     reader,
 )
+from entrepot.market.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -57,17 +48,11 @@ GREETING = 1
 OPEN = 2
 CLOSED = 3
 
-MAX_MESSAGE_NBYTES = 16 << 20
-"""Largest message taken from the broker."""
-
-HIGH_WATER = 1 << 17
-"""Messages that ZeroMQ queues in one direction, at most."""
-
 DRAIN_AT_MOST = 512
 """Messages handled before whoever waits is asked whether it still does."""
 
 FIRST_BEAT_S = 0.25
-"""Until the broker says how often it wants to hear a beat."""
+"""Until the broker says how often it wants to hear a beat; and between two hasty connections."""
 
 MAX_SLEEP_S = 1.0
 """Longest sleep without looking at the clock: a bound, should a wake-up ever be lost."""
@@ -77,29 +62,6 @@ LINGER_MS = 300
 
 CLOSE_S = 5.0
 """How long ``close`` waits for another thread to let go."""
-
-_OPTIONS = (
-    (zmq.LINGER, 0),
-    (zmq.SNDTIMEO, 0),
-    (zmq.SNDHWM, HIGH_WATER),
-    (zmq.RCVHWM, HIGH_WATER),
-    (zmq.MAXMSGSIZE, MAX_MESSAGE_NBYTES),
-    (zmq.RECONNECT_IVL, 50),
-    (zmq.RECONNECT_IVL_MAX, 1000),
-    (zmq.TCP_KEEPALIVE, 1),
-    (zmq.TCP_KEEPALIVE_IDLE, 30),
-)
-
-# The plain methods underneath pyzmq's Python ones take a third of the time, and plain numbers
-# spare a look into an enumeration.
-_POLLIN = int(zmq.POLLIN)
-_EVENTS = int(zmq.EVENTS)
-_FD = int(zmq.FD)
-_NOBLOCK = int(zmq.NOBLOCK)
-_SEND_MORE = int(zmq.SNDMORE | zmq.NOBLOCK)
-_get: Callable[[zmq.Socket[bytes], int], int] = zmq.backend.Socket.get  # type: ignore[assignment]
-_send = zmq.backend.Socket.send
-_recv = zmq.backend.Socket.recv
 
 _read_reply = reader(Reply)
 
@@ -127,7 +89,7 @@ class Party(Protocol):
 
 
 class Connection:
-    """The socket of one party, shared by its threads.
+    """What the threads of one party share.
 
     All methods but :meth:`poke`, :meth:`check` and :meth:`close` want :attr:`lock` to be held.
 
@@ -150,29 +112,27 @@ class Connection:
         name: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.lock = threading.Lock()
         self.state = IDLE
         self.endpoint = endpoint
         self.timeout_s = timeout_s
         self.clock = clock
         self.reconnects = 0
         self.malformed = 0
+        self._turns = Turns()
+        self.lock = self._turns.lock
+        self.poke = self._turns.poke
+        self.changed = self._turns.changed
         # Weak: a party that is dropped without close() must not live on because of its beat.
         self._party = weakref.ref(party)
         self._silence_s = silence_s
         self._name = name
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._socket: zmq.Socket[bytes]
-        self._monitor: zmq.Socket[bytes]
-        self._poller: select.poll
-        self._wake_fd = -1
+        self._dealer: Dealer
         self._beat_fd = -1
         self._beat_thread: threading.Thread | None = None
         self._beat_s = FIRST_BEAT_S
         self._beat_at = 0.0
-        self._leading = False
-        self._followers: list[tuple[Callable[[], bool], threading.Lock]] = []
         self._seq = 0
         self._hello_seq = 0
         self._instance = b""
@@ -203,6 +163,11 @@ class Connection:
         """Whether this is a forked child, where nothing of the parent's may be touched."""
         return os.getpid() != self._pid
 
+    @property
+    def down_since(self) -> float | None:
+        """Since when there is no connection; None while there is one."""
+        return None if self.state == OPEN else self._down_since
+
     def start(self) -> None:
         """Begin to connect, without waiting.
 
@@ -211,16 +176,15 @@ class Connection:
         if self.state != IDLE:
             return
         self._context = zmq.Context()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._turns.open()
         self._beat_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._down_since = self.clock()
         try:
             self._connect()
         except BaseException:
             self._context.term()
-            os.close(self._wake_fd)
+            self._turns.close()
             os.close(self._beat_fd)
-            self._wake_fd = -1
             raise
         self._beat_thread = threading.Thread(
             target=_beat_until_closed, args=(self,), name=f"{self._name} beat", daemon=True
@@ -243,48 +207,56 @@ class Connection:
         limit = began + self.timeout_s
         if deadline is not None and deadline < limit:
             limit = deadline
-        try:
-            while self.state != OPEN:
-                self._check_open()
-                if self._denial is not None:
-                    raise self._denial
-                if not self._leading and self.drain():
-                    continue
-                if self.clock() >= limit:
-                    raise BrokerUnavailable(self.endpoint, self.clock() - began, "saying HELLO")
-                self._sleep(self._is_settled, limit)
-        finally:
-            self._hand_over()
-
-    @property
-    def down_since(self) -> float | None:
-        """Since when there is no connection; None while there is one."""
-        return None if self.state == OPEN else self._down_since
+        if not self.wait(self._is_open, limit, patient=True):
+            raise BrokerUnavailable(self.endpoint, self.clock() - began, "saying HELLO")
 
     def wait(
         self, done: Callable[[], bool], deadline: float | None, *, patient: bool = False
     ) -> bool:
         """Handle messages until ``done()``; False when ``deadline`` came before.
 
+        ``done`` is called by whichever thread handles messages, and only looks.
+
         :param patient: stay, however long there is no connection.
         :raises BrokerUnavailable: there was none for ``timeout_s``.
         :raises Closed: it was closed meanwhile.
         """
+        turns = self._turns
         try:
             while not done():
-                self._check_open()
-                if not self._leading and self.drain():
+                if self.state == CLOSED:
+                    raise Closed(f"{self._name} was closed while it was in use")
+                if not turns.led and self.drain():
                     continue
                 limit = deadline
                 if self.state != OPEN:
                     limit = self._limit_of_outage(deadline, patient)
-                if deadline is not None and self.clock() >= deadline:
-                    return False
-                self._sleep(done, limit)
+                timeout_s = MAX_SLEEP_S
+                if limit is not None:
+                    timeout_s = min(limit - self.clock(), MAX_SLEEP_S)
+                    if timeout_s <= 0:
+                        if limit is deadline:
+                            return False
+                        continue
+                turns.sleep(self._dealer.poller, done, timeout_s)
             return True
         finally:
-            if self._followers:
-                self._hand_over()
+            turns.hand_over()
+
+    def _limit_of_outage(self, deadline: float | None, patient: bool) -> float | None:
+        """Until when to wait for a connection that is down."""
+        if self._denial is not None:
+            raise self._denial
+        if patient:
+            return deadline
+        down_until = self._down_since + self.timeout_s
+        now = self.clock()
+        if now >= down_until:
+            raise BrokerUnavailable(self.endpoint, now - self._down_since, "connecting again")
+        return down_until if deadline is None or down_until < deadline else deadline
+
+    def _is_open(self) -> bool:
+        return self.state == OPEN
 
     def next_seq(self) -> int:
         """A number for a request."""
@@ -299,45 +271,29 @@ class Connection:
         """
         if self.state != OPEN:
             return False
-        socket = self._socket
-        try:
-            _send(socket, command, _SEND_MORE)
-            _send(socket, fields, _NOBLOCK)
-        except zmq.Again:
+        dealer = self._dealer
+        if not dealer.send(command, fields):
             self.reconnect("the broker does not read")
             return False
-        if self._leading and _get(socket, _EVENTS) & _POLLIN:
-            self.poke()  # the send may have swallowed what the leader sleeps for
+        if self._turns.led and dealer.readable():
+            self.poke()  # the send may have swallowed the change that the leader sleeps for
         return True
 
     def drain(self) -> int:
         """Handle what has arrived, without waiting; how many messages that was."""
         if self.state not in (GREETING, OPEN):
             return 0
-        socket = self._socket
+        dealer = self._dealer
         handled = 0
-        while handled < DRAIN_AT_MOST and _get(socket, _EVENTS) & _POLLIN:
-            self._receive(socket)
+        while handled < DRAIN_AT_MOST and dealer.readable():
+            self._receive(dealer)
             handled += 1
-            if socket is not self._socket:
+            if dealer is not self._dealer:
                 break
         if handled:
             self._heard_at = self.clock()
-            if self._followers:
-                self._wake_followers()
+            self._turns.wake()
         return handled
-
-    def changed(self) -> None:
-        """Something that somebody may wait for happened without a message."""
-        if self._followers:
-            self._wake_followers()
-        if self._leading:
-            self.poke()
-
-    def poke(self) -> None:
-        """Have the leader look again. From any thread or signal handler; wants no lock."""
-        if self._wake_fd >= 0:
-            os.eventfd_write(self._wake_fd, 1)
 
     def reconnect(self, why: str) -> None:
         """Give this connection up, and say HELLO on another.
@@ -362,109 +318,34 @@ class Connection:
         else:
             self._retry_soon()
 
-    def close(self, *, goodbye: bool = True) -> None:
+    def close(self) -> None:
         """Say GOODBYE, if there is a connection, and let go of everything. Any number of times."""
         if os.getpid() != self._pid:
             return
+        turns = self._turns
         with self.lock:
-            was, said = self.state, False
+            was = self.state
             if was == CLOSED:
                 return
-            if goodbye:
-                said = self.send(GOODBYE, EMPTY)
+            said = self.send(GOODBYE, EMPTY)
             self.state = CLOSED
             if was == IDLE:
                 return
             _alive.discard(self)
-            for _, waiter in self._followers:
-                waiter.release()
-            self._followers.clear()
-            self.poke()
+            turns.wake_all()
             os.eventfd_write(self._beat_fd, 1)
         beat = self._beat_thread
         if beat is not None and beat is not threading.current_thread():
             beat.join(CLOSE_S)
         limit = time.monotonic() + CLOSE_S
+        while turns.led and time.monotonic() < limit:
+            time.sleep(0.001)  # it was woken, and must not find its descriptors closed
         with self.lock:
-            while self._leading and time.monotonic() < limit:  # it sleeps on what is closed now
-                self._follow(_never, 0.01)
-            self._drop_socket(LINGER_MS if said else 0)
+            self._dealer.close(LINGER_MS if said else 0)
             if self._context is not None:
                 self._context.term()
-            wake_fd, self._wake_fd = self._wake_fd, -1
-            os.close(wake_fd)
+            turns.close()
             os.close(self._beat_fd)
-
-    # --- waiting ------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self.state == CLOSED:
-            raise Closed(f"{self._name} was closed while it was in use")
-
-    def _is_settled(self) -> bool:
-        return self.state == OPEN or self._denial is not None
-
-    def _limit_of_outage(self, deadline: float | None, patient: bool) -> float | None:
-        """Until when to wait for a connection that is down."""
-        if self._denial is not None:
-            raise self._denial
-        if patient:
-            return deadline
-        down_until = self._down_since + self.timeout_s
-        now = self.clock()
-        if now >= down_until:
-            raise BrokerUnavailable(self.endpoint, now - self._down_since, "connecting again")
-        return down_until if deadline is None else min(deadline, down_until)
-
-    def _sleep(self, done: Callable[[], bool], limit: float | None) -> None:
-        timeout_s = MAX_SLEEP_S
-        if limit is not None:
-            timeout_s = min(max(limit - self.clock(), 0.0), MAX_SLEEP_S)
-        if self._leading:
-            self._follow(done, timeout_s)
-        else:
-            self._lead(timeout_s)
-
-    def _lead(self, timeout_s: float) -> None:
-        """Sleep on the socket, without the lock, until something may have come."""
-        poller = self._poller
-        self._leading = True
-        self.lock.release()
-        try:
-            ready = poller.poll(math.ceil(timeout_s * 1000))
-        finally:
-            self.lock.acquire()
-            self._leading = False
-        for fd, _ in ready:
-            if fd == self._wake_fd:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(fd)
-                self._wake_followers()
-
-    def _follow(self, done: Callable[[], bool], timeout_s: float) -> None:
-        """Sleep until the leader sees that ``done()``, or hands over."""
-        waiter = threading.Lock()
-        waiter.acquire()
-        me = (done, waiter)
-        self._followers.append(me)
-        self.lock.release()
-        try:
-            waiter.acquire(timeout=timeout_s)
-        finally:
-            self.lock.acquire()
-            if me in self._followers:
-                self._followers.remove(me)
-
-    def _wake_followers(self) -> None:
-        woken = [follower for follower in self._followers if follower[0]()]
-        for follower in woken:
-            self._followers.remove(follower)
-            follower[1].release()
-
-    def _hand_over(self) -> None:
-        """Whoever stops leading leaves the socket to somebody who still waits."""
-        if self._followers and not self._leading:
-            self._followers.pop(0)[1].release()
 
     # --- the socket ---------------------------------------------------------------------
 
@@ -474,35 +355,14 @@ class Connection:
         if party is None or context is None:
             return
         if self.state != IDLE:
-            self._drop_socket(0)
-        self._socket = context.socket(zmq.DEALER)
-        for option, value in _OPTIONS:
-            self._socket.setsockopt(option, value)
-        # The host at the other end may vanish without a word.
-        silence_ms = max(2, int(self._silence_s * 1000))
-        self._socket.setsockopt(zmq.HEARTBEAT_IVL, silence_ms // 2)
-        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, silence_ms)
-        if "[" in self.endpoint:
-            self._socket.setsockopt(zmq.IPV6, 1)
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        try:
-            self._socket.connect(self.endpoint)
-        except zmq.ZMQError as error:
-            self._drop_socket(0)
-            raise ConfigurationError(
-                f"{self.endpoint!r} is not an endpoint to connect to ({error}); give "
-                f"tcp://host:port or ipc:///path"
-            ) from error
-        self._poller = select.poll()
-        self._poller.register(_get(self._socket, _FD), select.POLLIN)
-        self._poller.register(self._wake_fd, select.POLLIN)
+            self._dealer.close(0)
+        self._dealer = dealer = Dealer(context, self.endpoint, self._silence_s, self._turns.wake_fd)
         self.state = GREETING
         self._denial = None
         self._retry = False
         self._heard_at = self.clock()
         self._hello_seq = self.next_seq()
-        _send(self._socket, HELLO, _SEND_MORE)
-        _send(self._socket, party.hello(self._hello_seq), _NOBLOCK)
+        dealer.send(HELLO, party.hello(self._hello_seq))
         # Who sleeps, sleeps on the old one.
         os.eventfd_write(self._beat_fd, 1)
         self.changed()
@@ -512,44 +372,35 @@ class Connection:
         self._beat_at = self.clock() + FIRST_BEAT_S
         os.eventfd_write(self._beat_fd, 1)
 
-    def _drop_socket(self, linger_ms: int) -> None:
-        self._socket.disable_monitor()
-        self._monitor.close(0)
-        self._socket.close(linger_ms)
-
-    def _receive(self, socket: zmq.Socket[bytes]) -> None:
-        """Handle one message, of which some frame has arrived: ZeroMQ delivers all or none."""
-        command = _recv(socket, _NOBLOCK)
-        try:
-            fields = _recv(socket, _NOBLOCK)
-        except zmq.Again:
-            self._reject("a message of one frame", socket)
-            if self.state == GREETING:
-                self._denial = ProtocolError(
-                    f"what answers at {self.endpoint} does not speak version {PROTOCOL} of the "
-                    f"market's protocol; upgrade the broker"
-                )
-            return
+    def _receive(self, dealer: Dealer) -> None:
+        """Handle one message that has arrived."""
+        message = dealer.receive()
         party = self._party()
         if party is None:
             return
         try:
-            if command == REPLY:
-                self._replied(party, _read_reply(fields))
+            if message is None:
+                self._one_frame()
+            elif message[0] == REPLY:
+                self._replied(party, _read_reply(message[1]))
             elif self.state == OPEN:
-                party.received(command, fields)
+                party.received(*message)
         except ProtocolError as fault:
-            self._reject(str(fault), socket)
+            self.malformed += 1
+            logger.warning(
+                "the broker sent something malformed",
+                extra={"party": self._name, "endpoint": self.endpoint, "fault": fault},
+            )
+            # Frames may have been taken for what they are not: begin with the next message.
+            dealer.skip()
 
-    def _reject(self, fault: str, socket: zmq.Socket[bytes]) -> None:
-        """Count a message that makes no sense, and find the beginning of the next."""
-        self.malformed += 1
-        logger.warning(
-            "the broker sent something malformed",
-            extra={"party": self._name, "endpoint": self.endpoint, "fault": fault},
-        )
-        while not socket.closed and _get(socket, zmq.RCVMORE):
-            _recv(socket, _NOBLOCK)
+    def _one_frame(self) -> None:
+        if self.state == GREETING:  # version 1 answers like that
+            self._denial = ProtocolError(
+                f"what answers at {self.endpoint} does not speak version {PROTOCOL} of the "
+                f"market's protocol; upgrade the broker"
+            )
+        raise ProtocolError("a message of one frame")
 
     def _replied(self, party: Party, reply: Reply) -> None:
         if self.state == GREETING:
@@ -586,7 +437,7 @@ class Connection:
     def _watch(self) -> tuple[select.poll, int]:
         """What the beat sleeps on, and for how many milliseconds."""
         watched = select.poll()
-        watched.register(_get(self._monitor, _FD), select.POLLIN)
+        watched.register(self._dealer.monitor_fd, select.POLLIN)
         watched.register(self._beat_fd, select.POLLIN)
         left_s = min(max(self._beat_at - self.clock(), 0.0), MAX_SLEEP_S)
         return watched, math.ceil(left_s * 1000)
@@ -594,13 +445,12 @@ class Connection:
     def _beat(self, party: Party) -> None:
         with suppress(BlockingIOError):
             os.eventfd_read(self._beat_fd)
-        if self.drain() and self._leading:
+        if self.drain() and self._turns.led:
             self.poke()
-        while _get(self._monitor, _EVENTS) & _POLLIN:
-            recv_monitor_message(self._monitor)
+        if self._dealer.was_closed():
             self.reconnect("the connection closed")
         now = self.clock()
-        if now - self._heard_at >= self._silence_s and not self._retry:
+        if now - self._heard_at >= self._silence_s:
             # Silence of the broker, or of this process: what has arrived was looked at above.
             self.reconnect("the broker is silent")
         if now < self._beat_at:
@@ -608,8 +458,7 @@ class Connection:
         if self._retry:
             self._connect()
         self._beat_at = now + (self._beat_s if self.state == OPEN else FIRST_BEAT_S)
-        fields = party.beat()
-        self.send(HEARTBEAT, fields)
+        self.send(HEARTBEAT, party.beat())
 
 
 def _beat_until_closed(connection: Connection) -> None:
@@ -632,10 +481,6 @@ def _beat_until_closed(connection: Connection) -> None:
         except Exception:
             logger.exception("a beat failed", extra={"party": connection._name})
         del party
-
-
-def _never() -> bool:
-    return False
 
 
 _alive: weakref.WeakSet[Connection] = weakref.WeakSet()
