@@ -1,3 +1,36 @@
 """Entrepot: a market for training data and a study without a server."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from entrepot.contract import Contract
+    from entrepot.market.broker import Broker
+    from entrepot.market.client import Client
+    from entrepot.market.supplier import Supplier
+    from entrepot.mediums.shm import ShmMedium
+    from entrepot.tensors import TensorSpec
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Broker": "entrepot.market.broker",
+    "Client": "entrepot.market.client",
+    "Contract": "entrepot.contract",
+    "ShmMedium": "entrepot.mediums.shm",
+    "Supplier": "entrepot.market.supplier",
+    "TensorSpec": "entrepot.tensors",
+}
+
+__all__ = ["Broker", "Client", "Contract", "ShmMedium", "Supplier", "TensorSpec", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when first asked for: a broker needs no contracts, and a client no broker.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'entrepot' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

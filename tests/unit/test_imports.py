@@ -22,7 +22,7 @@ PACKAGE = ROOT / "src" / "entrepot"
 
 LINES = (
     {"errors", "logs", "settings"},
-    {"contract", "mediums", "store"},
+    {"contract", "mediums", "store", "tensors"},
     {"market"},
     {"capture", "stages", "study"},
     {"testing"},
@@ -34,7 +34,7 @@ LINE_OF = {unit: number for number, line in enumerate(LINES) for unit in line}
 STRANGERS = {("market", "study"), ("study", "market")}
 
 TORCH_AT_TOP = ("capture", "federation", "stages.torch", "training")
-TORCH_IN_FUNCTIONS = ("contract",)
+TORCH_IN_FUNCTIONS = ("contract", "tensors")
 
 # What the core install lacks: the packages of every extra, by the names they are imported by.
 EXTRAS = (
@@ -53,6 +53,7 @@ EXTRAS = (
 NEEDS_AN_EXTRA = (
     "capture",
     "contract",
+    "tensors",
     "demo",
     "federation",
     "sidecar",
