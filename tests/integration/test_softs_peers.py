@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from entrepot.market.broker import Broker
 from entrepot.settings import BrokerSettings
 from tests.peer import peer_env
+from tests.peer.host import PeerHost
 from tests.peer.payload import payload
 from tests.peer.process import LineProcess
 from tests.peer.raw import RawClient, RawSupplier, RawV1
@@ -30,44 +31,8 @@ SPECS = [
 ]
 
 
-class Softs:
-    """Processes of the peer. Each can be one party after another, since torch loads slowly."""
-
-    KINDS = ("client", "client", "supplier", "supplier", "loader", "wire")
-
-    def __init__(self, python: Path) -> None:
-        self.python = python
-        self._idle = [(kind, self._process(kind)) for kind in self.KINDS]
-
-    def _process(self, kind: str) -> LineProcess:
-        return LineProcess(f"tests.peer.softs_{kind}", python=self.python)
-
-    @contextmanager
-    def take(self, kind: str) -> Iterator[LineProcess]:
-        """One that lives on after the test."""
-        at = next(at for at, (idle, _) in enumerate(self._idle) if idle == kind)
-        _, process = self._idle.pop(at)
-        if not process.alive:
-            process.close()
-            process = self._process(kind)
-        try:
-            yield process
-        finally:
-            self._idle.append((kind, process))
-
-    @contextmanager
-    def mortal(self, kind: str) -> Iterator[LineProcess]:
-        """One that the test may kill."""
-        with self._process(kind) as process:
-            yield process
-
-    def close(self) -> None:
-        for _, process in self._idle:
-            process.close()
-
-
 @pytest.fixture(scope="module")
-def softs(request: pytest.FixtureRequest) -> Iterator[Softs]:
+def softs(request: pytest.FixtureRequest) -> Iterator[PeerHost]:
     def say(line: str) -> None:
         capture = request.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
@@ -79,52 +44,44 @@ def softs(request: pytest.FixtureRequest) -> Iterator[Softs]:
         if peer_env.mandatory():
             raise
         pytest.skip(str(fault))
-    processes = Softs(python)
-    yield processes
-    processes.close()
+    with PeerHost(python) as host:
+        yield host
 
 
 class Market:
     """A broker and the peers of one test."""
 
-    def __init__(self, softs: Softs, stack: ExitStack, broker: Broker, folder: Path) -> None:
+    def __init__(self, softs: PeerHost, stack: ExitStack, broker: Broker, folder: Path) -> None:
         self.broker = broker
         self._softs = softs
         self._stack = stack
         self._folder = folder
 
-    def client(self, *, mortal: bool = False, medium: str = "tcp", **options: Any) -> LineProcess:
+    def client(self, *, medium: str = "tcp", **options: Any) -> LineProcess:
         """softs' Client, after its HELLO."""
-        take = self._softs.mortal if mortal else self._softs.take
-        process = self._stack.enter_context(take("client"))
+        process = self._start("client")
         if medium == "file":
             options["address"] = str(self._folder / f"slots-{process.pid}")
         settings = {"slot_size": NBYTES, "num_slots": SLOTS} | options
         process.ask("start", endpoint=self.broker.frontend, medium=medium, **settings)
-        if not mortal:
-            self._stack.callback(process.ask, "close")
         return process
 
-    def supplier(
-        self, *patterns: str, name: str = "", mortal: bool = False, **options: Any
-    ) -> LineProcess:
+    def supplier(self, *patterns: str, **options: Any) -> LineProcess:
         """softs' Supplier, after its HELLO."""
-        take = self._softs.mortal if mortal else self._softs.take
-        process = self._stack.enter_context(take("supplier"))
+        process = self._start("supplier")
         endpoint, nbytes = self.broker.backend, NBYTES
-        options = {"endpoint": endpoint, "patterns": patterns, "name": name} | options
-        process.ask("start", nbytes=nbytes, **options)
-        if not mortal:
-            self._stack.callback(process.ask, "stop")
+        process.ask("start", endpoint=endpoint, patterns=patterns, nbytes=nbytes, **options)
         return process
 
     def loader(self, product: str, **options: Any) -> LineProcess:
         """softs' dataset, or its loader with a ``batch_size``."""
-        process = self._stack.enter_context(self._softs.take("loader"))
+        process = self._start("loader")
         endpoint = self.broker.frontend
         process.ask("start", endpoint=endpoint, product=product, specs=SPECS, **options)
-        self._stack.callback(process.ask, "close")
         return process
+
+    def _start(self, name: str) -> LineProcess:
+        return self._stack.enter_context(self._softs.start(name))
 
     def raw_client(self) -> RawClient:
         client = self._stack.enter_context(RawClient(self.broker.frontend))
@@ -150,7 +107,7 @@ def given_settings(**changed: Any) -> pytest.MarkDecorator:
 
 @pytest.fixture(params=["tcp", "ipc"])
 def market(
-    request: pytest.FixtureRequest, softs: Softs, settings: BrokerSettings
+    request: pytest.FixtureRequest, softs: PeerHost, settings: BrokerSettings
 ) -> Iterator[Market]:
     with ExitStack() as stack:
         # A socket's path may have 107 characters, and pytest's folders have names of tests.
@@ -412,7 +369,7 @@ def test_a_supplier_over_its_time_keeps_its_place(market: Market) -> None:
 
 def test_a_killed_clients_orders_are_cancelled(market: Market) -> None:
     watcher = market.raw_v1()
-    client = market.client(mortal=True)
+    client = market.client()
     for _ in range(3):
         client.ask("order", product="p")
     assert watcher.ask(b"STATS")["pending_orders"] == 3
@@ -425,7 +382,7 @@ def test_a_killed_clients_orders_are_cancelled(market: Market) -> None:
 def test_a_killed_suppliers_order_is_queued_again(market: Market, medium: str) -> None:
     # Not shm: the peer's supplier takes the client's segment with it when it dies.
     client = market.client(medium=medium)
-    doomed = market.supplier("p", name="doomed", hold="p", medium=medium, mortal=True)
+    doomed = market.supplier("p", name="doomed", hold="p", medium=medium)
     client.ask("order", product="p")
     until(lambda: doomed.ask("calls"))
     market.supplier("p", name="spare", medium=medium)
@@ -498,8 +455,8 @@ CHECKS = {"V1Order": "OrderRequest", "V1Cancel": "OrderCancel", "V1Done": "Order
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["name"]))
-def test_the_vectors_are_the_peers_own_messages(softs: Softs, vector: dict[str, Any]) -> None:
-    with softs.take("wire") as wire:
+def test_the_vectors_are_the_peers_own_messages(softs: PeerHost, vector: dict[str, Any]) -> None:
+    with softs.start("wire") as wire:
         frames, fields = vector["frames"], vector["fields"]
         if vector["command"] is None:
             assert wire.ask("read_answer", frames=frames) == fields

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, Protocol
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -21,17 +21,42 @@ class ProcessFailed(RuntimeError):
     """A driven process answered with an error, said nothing in time, or ended."""
 
 
-class LineProcess:
-    """``python -m module`` in a process of its own, driven by :func:`tests.peer.lines.serve`.
+class Running(Protocol):
+    """A process that runs, with pipes: what is needed of ``subprocess.Popen``."""
 
+    pid: int
+    returncode: Any
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
+class LineProcess:
+    """A process that is driven by JSON lines; see :func:`tests.peer.lines.serve`.
+
+    :param module: what it runs, ``python -m module``.
+    :param process: the process, when it runs already; it writes its errors to ``stderr``.
     :ivar pid: its process id.
     """
 
-    def __init__(self, module: str, *, python: Path | str = sys.executable, name: str = "") -> None:
-        self.name = name or module.rpartition(".")[2]
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed in ``close``
-        self._process = subprocess.Popen(
-            [str(python), "-m", module],
+    def __init__(
+        self, module: str, *, process: Running | None = None, stderr: IO[bytes] | None = None
+    ) -> None:
+        self.name = module.rpartition(".")[2]
+        self._stderr = stderr or tempfile.TemporaryFile()  # noqa: SIM115  see ``close``
+        self._process: Running = process or subprocess.Popen(
+            [sys.executable, "-m", module],
             cwd=CHECKOUT,
             env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src"), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,11 +58,6 @@ class Driven:
 
     def set_model(self, product: str) -> None:
         self.loader.set_model(product)
-
-    def close(self) -> None:
-        """Its client goes with it."""
-        del self.batches, self.loader
-        gc.collect()
 
 
 if __name__ == "__main__":
