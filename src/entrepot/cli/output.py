@@ -53,3 +53,11 @@ def percentile(ordered: list[float], share: float) -> float | None:
     if not ordered:
         return None
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def shown(name: str, most: int) -> str:
+    """A name that a stranger chose, fit for one line of a terminal: printable, and not too long."""
+    printable = "".join(
+        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name
+    )
+    return printable if len(printable) <= most else printable[: most - 1] + "…"

@@ -23,3 +23,8 @@ def on_stop(call: Callable[[signal.Signals], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def exit_code(number: signal.Signals) -> int:
+    """What a shell expects of a command that a signal stopped: 130 for Ctrl-C, 143 for SIGTERM."""
+    return 128 + number

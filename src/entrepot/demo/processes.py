@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from entrepot.demo.errors import DemoFailed
+from entrepot.errors import EntrepotError
 
 START_S = 30.0
 """Time for a part to say that it is ready."""
@@ -43,6 +45,7 @@ class Part:
             start_new_session=True,
         )
         self._unread = b""
+        self.killed = False
 
     @property
     def pid(self) -> int:
@@ -93,6 +96,7 @@ class Part:
 
     def kill(self) -> None:
         """End the process without a chance to say anything (SIGKILL), and collect it."""
+        self.killed = True
         self.process.kill()
         self.process.wait()
 
@@ -127,6 +131,23 @@ class Parts:
         part = Part(title, arguments, environment or {})
         self._all.append(part)
         return part
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """What goes wrong in the block is put down to the parts that died, if any did."""
+        try:
+            yield
+        except DemoFailed:
+            raise
+        except EntrepotError as fault:
+            dead = [part for part in self._all if not part.running and not part.killed]
+            if not dead:
+                raise
+            said = "; ".join(
+                f"{part.title} ended with {part.process.returncode}, {part.log_end()}"
+                for part in dead
+            )
+            raise DemoFailed(f"{said} ({fault})") from fault
 
     def end(self, parts: Sequence[Part]) -> list[str]:
         """Ask ``parts`` to finish and wait; what did not leave with 0 in time is named."""

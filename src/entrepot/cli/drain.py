@@ -1,0 +1,96 @@
+"""``entrepot drain``."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Annotated, Any
+
+import typer
+
+from entrepot.cli import output
+from entrepot.cli.asking import asking
+from entrepot.cli.options import Json, current, setting
+from entrepot.cli.signals import exit_code, on_stop
+from entrepot.errors import OrderTimeout
+
+SETTINGS = current()
+
+LOOK_S = 0.2
+"""Seconds between two looks at who is still there."""
+
+
+def command(
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Suppliers of this name only; all without."),
+    ] = None,
+    frontend: Annotated[
+        str, setting("client.endpoint", "--frontend", metavar="ENDPOINT")
+    ] = SETTINGS.client.endpoint,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="Seconds to wait until they have left; 0 asks them and returns.",
+        ),
+    ] = SETTINGS.supplier.drain_s + 10,
+    timeout: Annotated[
+        float, setting("client.timeout_s", "--timeout", metavar="SECONDS")
+    ] = SETTINGS.client.timeout_s,
+    json: Json = False,
+) -> None:
+    """Ask suppliers to finish what they hold and leave.
+
+    They get no new orders from then on; what waits stays with the broker for other suppliers.
+
+    \b
+    Examples:
+      entrepot drain --name gpu-3
+      entrepot drain
+    """
+    over = threading.Event()
+    stopped: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        stopped.append(number)
+        over.set()
+
+    with on_stop(stop), asking(frontend, timeout) as client:
+        before = _there(client.stats(), name)
+        told = client.drain(name)
+        if json:
+            output.emit("draining", told=told, suppliers=[each["name"] for each in before])
+        else:
+            output.say(f"asked {told} {_suppliers(told)} to leave")
+        if not wait:
+            return
+        deadline = time.monotonic() + wait
+        known = {each["session"]: each for each in before}
+        while True:
+            there = {each["session"]: each for each in _there(client.stats(), name)}
+            for session in known.keys() - there.keys():
+                left = known.pop(session)
+                if json:
+                    output.emit("left", name=left["name"], session=session, served=left["served"])
+                else:
+                    output.say(f"  {left['name']} has left; it served {left['served']:,}")
+            known = {session: there[session] for session in known}
+            if not known:
+                return
+            if over.wait(LOOK_S):
+                raise typer.Exit(exit_code(stopped[0]))
+            if time.monotonic() > deadline:
+                names = ", ".join(f"{e['name']} (holds {e['holds']})" for e in known.values())
+                raise OrderTimeout(f"not left after {wait:g} s: {names}; they still finish")
+
+
+def _there(stats: dict[str, Any], name: str | None) -> list[dict[str, Any]]:
+    return [each for each in stats["suppliers"]["list"] if name in (None, each["name"])]
+
+
+def _suppliers(count: int) -> str:
+    return "supplier" if count == 1 else "suppliers"
