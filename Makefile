@@ -23,7 +23,7 @@ help:
 	@echo 'make lint     ruff (rules and format) and mypy, strict, over $(CODE)'
 	@echo 'make bench    measure the market beside its peer        BENCH_ARGS="--quick"'
 	@echo 'make soak     the tests that take minutes               PYTEST_ARGS="-k store"'
-	@echo 'make clean    remove .venv and every cache'
+	@echo 'make clean    remove the environments and every cache'
 	@echo
 	@echo 'PYTHON=python3.12 make ...  takes another interpreter than $(PYTHON).'
 
@@ -45,7 +45,7 @@ soak: $(VENV)/.test
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(PYTEST_ARGS)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .venv-peer .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the environment --------------------------------------------------------------------
