@@ -7,6 +7,8 @@ from collections import Counter
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
+from entrepot.market.queue import State
+
 if TYPE_CHECKING:
     from entrepot.market.ledger import Ledger
     from entrepot.market.queue import Product, SupplierClass
@@ -66,7 +68,6 @@ def stats(ledger: Ledger, now: float) -> dict[str, Any]:
     queue = ledger.queue
     figures = ledger.figures
     lanes = list(queue.lanes())
-    heads = [head for lane in lanes if (head := lane.head()) is not None]
     suppliers = list(ledger.suppliers.values())
     busy = [product for product in queue.products.values() if not product.idle]
     unservable = sum(lane.live for lane in lanes if not any(cls.suppliers for cls in lane.classes))
@@ -77,7 +78,7 @@ def stats(ledger: Ledger, now: float) -> dict[str, Any]:
             "parked": sum(product.parked for product in busy),
             "unservable": unservable,
             "open": ledger.open_orders,
-            "oldest_age_s": max((now - head.placed_at for head in heads), default=0.0),
+            "oldest_age_s": _oldest_age_s(ledger, now),
             "placed": figures.placed,
             "fulfilled": figures.outcomes["fulfilled"],
             "failed": figures.outcomes["failed"],
@@ -138,6 +139,17 @@ def v1_stats(ledger: Ledger) -> dict[str, Any]:
         "total_completed": ledger.figures.outcomes["fulfilled"],
         "product_ids": list(patterns),
     }
+
+
+def _oldest_age_s(ledger: Ledger, now: float) -> float:
+    """A client's orders are kept as they were placed: the first that waits is its oldest."""
+    oldest = now
+    for client in ledger.clients.values():
+        for order in client.orders.values():
+            if order.state is State.QUEUED:
+                oldest = min(oldest, order.placed_at)
+                break
+    return now - oldest
 
 
 def _state(supplier: Any) -> str:

@@ -27,7 +27,7 @@ from entrepot.errors import Refused
 from entrepot.market import events as ev
 from entrepot.market.figures import Figures
 from entrepot.market.protocol import Attempt, Delivery, Order, Result, WorkItem
-from entrepot.market.queue import OpenOrder, Queue, State, Supplier, SupplierClass
+from entrepot.market.queue import OpenOrder, Queue, State, Supplier
 from entrepot.settings import BrokerSettings
 
 
@@ -61,7 +61,9 @@ class Ledger:
         self.suppliers: dict[bytes, Supplier] = {}
         self.figures = Figures()
         self.open_orders = 0
-        self._away: dict[Client | Supplier, None] = {}
+        self._away_clients: dict[Client, None] = {}
+        self._away_suppliers: dict[Supplier, None] = {}
+        """Who has been away longest comes first."""
         self._deadlines: list[tuple[float, int, OpenOrder]] = []
         self._tie = count()
         self._patterns: dict[tuple[int, str], dict[bytes, bool]] = {}
@@ -98,14 +100,14 @@ class Ledger:
 
     def wake_at(self, now: float) -> float:
         """When ``Ticked`` is due next, for what cannot wait for the next beat."""
-        due = now + self._settings.beat_s
-        for party in self._away:
-            grace = (
-                self._settings.client_grace_s
-                if isinstance(party, Client)
-                else self._settings.reconnect_grace_s
-            )
-            due = min(due, (party.away_since or now) + grace)
+        settings = self._settings
+        due = now + settings.beat_s
+        for client in self._away_clients:
+            due = min(due, _since(client.away_since) + settings.client_grace_s)
+            break
+        for supplier in self._away_suppliers:
+            due = min(due, _since(supplier.away_since) + settings.reconnect_grace_s)
+            break
         if self._deadlines:
             due = min(due, self._deadlines[0][0])
         return due
@@ -255,20 +257,19 @@ class Ledger:
             for s in self.suppliers.values()
             if not s.draining and (event.name is None or s.name == event.name)
         ]
+        again: dict[Supplier, None] = {}
         for supplier in drained:
             supplier.draining = True
-            self.queue.drained(supplier)
+            again.update(dict.fromkeys(self.queue.drained(supplier)))
             self._effects.append(ev.Terminate(supplier.session))
-        for supplier in drained:
-            if supplier.cls is not None:
-                self._retry(supplier.cls, now)
+        self._retry(again, now)
         self._effects.append(
             ev.Answer(session=event.session, seq=event.seq, terminated=len(drained))
         )
 
     def _client_gone(self, client: Client, reason: str) -> None:
         del self.clients[client.session]
-        self._away.pop(client, None)
+        self._back(client)
         for order in list(client.orders.values()):
             if order.state is not State.DISPATCHED:
                 self._unqueue(order)
@@ -293,8 +294,7 @@ class Ledger:
             supplier = self.suppliers[event.session] = Supplier(
                 event.session, event.version, event.name, event.credit, event.batch, now
             )
-        elif supplier.cls is not cls:
-            self._unregister(supplier)
+        again = self._unregister(supplier) if supplier.cls is not cls else []
         supplier.name = event.name
         supplier.credit = event.credit
         supplier.batch = event.batch
@@ -306,16 +306,20 @@ class Ledger:
         if supplier.cls is None:
             self.queue.join(supplier, cls)
             cls.in_flight += len(supplier.held)
-            for pattern in cls.patterns:
-                owners = self._patterns.setdefault((cls.version, pattern), {})
-                owners[event.session] = event.exclusive
+        for pattern in cls.patterns:
+            owners = self._patterns.setdefault((cls.version, pattern), {})
+            owners[event.session] = event.exclusive
         self.queue.refresh(supplier)
         holds = set(event.holds)
-        missing = [str(lease) for lease in holds if lease not in supplier.held]
+        missing = [str(lease) for lease in sorted(holds) if lease not in supplier.held]
+        self._effects.append(ev.Welcome(event.session, resumed, missing))
+        if supplier.draining:
+            # Asked while it was away, perhaps.
+            self._effects.append(ev.Terminate(event.session))
+        self._retry(again, now)
         never_arrived = [lease for lease in supplier.held if lease not in holds]
         for lease in never_arrived:
             self._return(self._unassign(supplier, lease), now)
-        self._effects.append(ev.Welcome(event.session, resumed, missing))
 
     def _check_exclusive(self, event: ev.SupplierJoined) -> None:
         for pattern in event.patterns:
@@ -328,18 +332,21 @@ class Ledger:
                         f"of the two asked to be alone; stop that one, or use another pattern",
                     )
 
-    def _unregister(self, supplier: Supplier) -> None:
-        """Takes the supplier out of its class. What it holds stays with it."""
+    def _unregister(self, supplier: Supplier) -> list[Supplier]:
+        """Takes the supplier out of its class. What it holds stays with it.
+
+        Those returned may be given orders that waited for it.
+        """
         cls = supplier.cls
         if cls is None:
-            return
+            return []
         for pattern in cls.patterns:
             owners = self._patterns.get((cls.version, pattern), {})
             owners.pop(supplier.session, None)
             if not owners:
                 self._patterns.pop((cls.version, pattern), None)
         cls.in_flight -= len(supplier.held)
-        self.queue.leave(supplier)
+        return self.queue.leave(supplier)
 
     def _ready(self, event: ev.Ready, now: float) -> None:
         supplier = self._heard_supplier(event.session, now)
@@ -359,7 +366,7 @@ class Ledger:
                 continue
             self._unassign(supplier, result.lease)
             if supplier.started:
-                supplier.free += 1
+                supplier.free = max(0, supplier.credit - len(supplier.held))
             self._settle(supplier, order, result, now)
         self._fill(supplier, now)
 
@@ -477,13 +484,11 @@ class Ledger:
 
     def _supplier_gone(self, supplier: Supplier, reason: str, now: float) -> None:
         """Lost without a word: it may still write to the slots of what it holds."""
-        cls = self._remove(supplier, reason)
+        self._remove(supplier, reason, now)
         for lease in list(supplier.held):
             order = self._unassign(supplier, lease)
             if order.state is not State.ENDED:
                 self._lost(supplier, order, lease, reason, now)
-        if cls is not None:
-            self._retry(cls, now)
 
     def _lost(
         self, supplier: Supplier, order: OpenOrder, lease: int, reason: str, now: float
@@ -502,18 +507,16 @@ class Ledger:
             order.product.parked += 1
             self._effects.append(ev.Lose(order.session, order.order_id, lease))
 
-    def _remove(self, supplier: Supplier, reason: str) -> SupplierClass | None:
-        cls = supplier.cls
+    def _remove(self, supplier: Supplier, reason: str, now: float) -> None:
         del self.suppliers[supplier.session]
-        self._away.pop(supplier, None)
+        self._back(supplier)
         self._work.pop(supplier, None)
-        self._unregister(supplier)
         self._dismiss(supplier.session, reason)
-        return cls
+        self._retry(self._unregister(supplier), now)
 
-    def _retry(self, cls: SupplierClass, now: float) -> None:
-        """Who is registered has changed: orders that waited for others may go to who is ready."""
-        for supplier in self.queue.retry_all(cls):
+    def _retry(self, suppliers: Iterable[Supplier], now: float) -> None:
+        """Orders that waited for others may go to these."""
+        for supplier in suppliers:
             self._fill(supplier, now)
 
     # --- both ---------------------------------------------------------------------------
@@ -536,7 +539,10 @@ class Ledger:
 
     def _back(self, party: Client | Supplier) -> None:
         party.away_since = None
-        self._away.pop(party, None)
+        if isinstance(party, Client):
+            self._away_clients.pop(party, None)
+        else:
+            self._away_suppliers.pop(party, None)
 
     def _disconnected(self, event: ev.Disconnected, now: float) -> None:
         party = self.clients.get(event.session) or self.suppliers.get(event.session)
@@ -546,8 +552,10 @@ class Ledger:
             self._gone(party, "gone", now)
         elif party.away_since is None:
             party.away_since = now
-            self._away[party] = None
-            if isinstance(party, Supplier):
+            if isinstance(party, Client):
+                self._away_clients[party] = None
+            else:
+                self._away_suppliers[party] = None
                 self.queue.refresh(party)
 
     def _left(self, event: ev.Left, now: float) -> None:
@@ -557,11 +565,9 @@ class Ledger:
             return
         supplier = self.suppliers.get(event.session)
         if supplier is not None:
-            cls = self._remove(supplier, "left")
+            self._remove(supplier, "left", now)
             for lease in list(supplier.held):
                 self._return(self._unassign(supplier, lease), now)
-            if cls is not None:
-                self._retry(cls, now)
 
     def _dropped(self, event: ev.Dropped, now: float) -> None:
         party = self.clients.get(event.session) or self.suppliers.get(event.session)
@@ -575,25 +581,28 @@ class Ledger:
             self._supplier_gone(party, reason, now)
 
     def _ticked(self, _event: ev.Ticked, now: float) -> None:
+        """Nobody is given an order in this step that is to end in it, or who is to be suspect."""
         settings = self._settings
-        for party in list(self._away):
-            is_client = isinstance(party, Client)
-            grace = settings.client_grace_s if is_client else settings.reconnect_grace_s
-            if party.away_since is not None and now - party.away_since >= grace:
-                self._gone(party, "gone", now)
-        for client in [
-            c for c in self.clients.values() if c.version > 1 and now - c.heard >= settings.dead_s
-        ]:
-            self._client_gone(client, "silent")
+        self._expire(now)
+        for client in list(self.clients.values()):
+            if client.away_since is not None and (
+                now - client.away_since >= settings.client_grace_s
+            ):
+                self._client_gone(client, "gone")
+            elif client.version > 1 and now - client.heard >= settings.dead_s:
+                self._client_gone(client, "silent")
+        for supplier in self.suppliers.values():
+            if supplier.version > 1 and now - supplier.heard >= settings.suspect_s:
+                supplier.suspect = True
+                self.queue.refresh(supplier)
+        for supplier in list(self._away_suppliers):
+            if now - _since(supplier.away_since) >= settings.reconnect_grace_s:
+                self._supplier_gone(supplier, "gone", now)
         for supplier in list(self.suppliers.values()):
             if supplier.version == 1:
                 self._expire_v1(supplier, now)
             elif now - supplier.heard >= settings.dead_s:
                 self._supplier_gone(supplier, "silent", now)
-            elif now - supplier.heard >= settings.suspect_s and not supplier.suspect:
-                supplier.suspect = True
-                self.queue.refresh(supplier)
-        self._expire(now)
 
     def _expire_v1(self, supplier: Supplier, now: float) -> None:
         limit = self._settings.v1_order_timeout_s
@@ -655,3 +664,9 @@ class Ledger:
         self._effects.append(
             ev.Refuse(session=session, seq=seq, code=code, error=error, order_ids=order_ids or [])
         )
+
+
+def _since(moment: float | None) -> float:
+    """The moment, of which there is one."""
+    assert moment is not None
+    return moment

@@ -275,16 +275,13 @@ class Queue:
             lane = self._lanes[classes, failed_by] = Lane(classes, failed_by)
             for cls in classes:
                 cls.lanes[lane] = None
-            lane.open = bool(failed_by) and not self._others(lane)
+            lane.open = bool(failed_by) and not self._others(classes, failed_by)
         return lane
 
     @staticmethod
-    def _others(lane: Lane) -> bool:
-        """Whether a supplier is registered that could serve the lane and has not failed it."""
-        failed = lane.failed_by
-        return any(
-            s not in failed and not s.draining for cls in lane.classes for s in cls.suppliers
-        )
+    def _others(classes: frozenset[SupplierClass], failed_by: frozenset[Supplier]) -> bool:
+        """Whether a supplier of these classes is registered that is not one of ``failed_by``."""
+        return any(s not in failed_by and not s.draining for cls in classes for s in cls.suppliers)
 
     # --- waiting orders -----------------------------------------------------------------
 
@@ -314,7 +311,14 @@ class Queue:
             known = entries.get(cls)
             if (known is None or known > key) and self._may_serve(cls, lane):
                 entries[cls] = key
-                heappush(cls.heap, (key, lane))
+                heap = cls.heap
+                if len(heap) > 2 * len(cls.lanes) + 64:
+                    # Each new first order left its lane's old entry behind.
+                    self.steps += len(cls.lanes)
+                    heap[:] = [(e.entries[cls], e) for e in cls.lanes if cls in e.entries]
+                    heapify(heap)
+                else:
+                    heappush(heap, (key, lane))
 
     @staticmethod
     def _may_serve(cls: SupplierClass, lane: Lane) -> bool:
@@ -334,6 +338,7 @@ class Queue:
             self.steps += lane.live
             lane.heap = [entry for entry in lane.heap if entry[1].lane is lane]
             heapify(lane.heap)
+        self._forget_if_unused(lane)
 
     def next_order(self, supplier: Supplier) -> OpenOrder | None:
         """Takes out the first order that the supplier may be given, or None."""
@@ -353,8 +358,7 @@ class Queue:
             if head is None:
                 heappop(heap)
                 del lane.entries[cls]
-                if lane.failed_by:
-                    self._forget_if_empty(lane)
+                self._forget_if_unused(lane)
                 continue
             if head.key != key:
                 lane.entries[cls] = head.key
@@ -373,11 +377,13 @@ class Queue:
             heappush(heap, entry)
         return found
 
-    def _forget_if_empty(self, lane: Lane) -> None:
-        key = (lane.classes, lane.failed_by)
-        if not lane.entries and self._lanes.get(key) is lane:
-            del self._lanes[key]
-            self._unlink(lane)
+    def _forget_if_unused(self, lane: Lane) -> None:
+        """Failed orders come in ever new company: an empty lane of theirs is not kept."""
+        if lane.failed_by and not lane.live and not lane.entries:
+            key = (lane.classes, lane.failed_by)
+            if self._lanes.get(key) is lane:
+                del self._lanes[key]
+                self._unlink(lane)
 
     # --- ready suppliers ----------------------------------------------------------------
 
@@ -416,7 +422,7 @@ class Queue:
         else:
             candidates = sorted((c for c in classes if c.ready), key=_turn)
         failed = order.failed_by
-        may_repeat = bool(failed) and self._lane_of(order).open
+        may_repeat = bool(failed) and not self._others(classes, failed)
         for cls in candidates:
             self.steps += 1
             if cls in classes:
@@ -434,9 +440,9 @@ class Queue:
     def class_of(
         self, version: int, patterns: Sequence[str], contracts: Mapping[str, str]
     ) -> SupplierClass:
-        """The class of a pattern list; a new one costs a match over what is on order.
+        """The class of a pattern list, to be joined at once.
 
-        Raises PatternRefused.
+        A new one costs a match over the products on order. Raises PatternRefused.
         """
         key = (version, tuple(patterns), tuple(sorted(contracts.items())))
         cls = self._classes.get(key)
@@ -444,8 +450,8 @@ class Queue:
             cls = SupplierClass(version, patterns, contracts, self._max_program)
             self._classes[key] = cls
             self._matcher.add(cls)
-            self._idle_classes[cls] = None
             self._extend(cls)
+        self._idle_classes.pop(cls, None)
         return cls
 
     def _extend(self, cls: SupplierClass) -> None:
@@ -502,11 +508,11 @@ class Queue:
         lane.products -= changed
         for order in moving:
             self._insert(self._lane_of(order), order)
+        self._forget_if_unused(lane)
 
     def join(self, supplier: Supplier, cls: SupplierClass) -> None:
         supplier.cls = cls
         cls.suppliers[supplier] = None
-        self._idle_classes.pop(cls, None)
         self._reconsider(cls)
         for lane in cls.lanes:
             self.steps += 1
@@ -514,12 +520,12 @@ class Queue:
             if head is not None and cls not in lane.entries and self._may_serve(cls, lane):
                 lane.entries[cls] = head.key
                 heappush(cls.heap, (head.key, lane))
-        self._forget_classes()
 
-    def leave(self, supplier: Supplier) -> None:
+    def leave(self, supplier: Supplier) -> list[Supplier]:
+        """Takes the supplier out of its class. Those returned may now be given more orders."""
         cls = supplier.cls
         if cls is None:
-            return
+            return []
         supplier.free = 0
         self.refresh(supplier)
         supplier.cls = None
@@ -527,33 +533,32 @@ class Queue:
         if not cls.suppliers:
             self._idle_classes[cls] = None
             cls.heap.clear()
-            for lane in cls.lanes:
+            for lane in list(cls.lanes):
                 lane.entries.pop(cls, None)
-        self._reconsider(cls)
+                self._forget_if_unused(lane)
+        again = self._reconsider(cls)
         self._forget_classes()
+        return again
 
-    def drained(self, supplier: Supplier) -> None:
-        """The supplier takes no more orders, so nobody waits for it."""
+    def drained(self, supplier: Supplier) -> list[Supplier]:
+        """The supplier takes no more orders. Those returned may now be given more."""
         self.refresh(supplier)
-        if supplier.cls is not None:
-            self._reconsider(supplier.cls)
+        return self._reconsider(supplier.cls) if supplier.cls is not None else []
 
-    def _reconsider(self, cls: SupplierClass) -> None:
-        """Who is registered has changed: may those who failed an order try it again?"""
+    def _reconsider(self, cls: SupplierClass) -> list[Supplier]:
+        """Who is registered has changed: may those who failed an order try it again?
+
+        Ready suppliers that now may are returned.
+        """
+        classes: dict[SupplierClass, None] = {}
         for lane in cls.lanes:
             if lane.failed_by:
                 self.steps += 1
-                lane.open = not self._others(lane)
+                lane.open = not self._others(lane.classes, lane.failed_by)
                 head = lane.head()
                 if lane.open and head is not None:
                     self._announce(lane, head.key)
-
-    def retry_all(self, cls: SupplierClass) -> list[Supplier]:
-        """Ready suppliers of all classes that share a lane with this one."""
-        classes = {cls}
-        for lane in cls.lanes:
-            if lane.failed_by and lane.live:
-                classes |= lane.classes
+                    classes.update((one, None) for one in lane.classes if one.ready)
         return [supplier for one in classes for supplier in one.ready]
 
     def _forget_classes(self) -> None:
@@ -562,6 +567,7 @@ class Queue:
             self._matcher.discard(cls)
             self._classes = {k: c for k, c in self._classes.items() if c is not cls}
             for product in self.products.values():
+                self.steps += 1
                 if cls in product.classes:
                     product.classes = self._same(product.classes - {cls})
                     product.lane = None
