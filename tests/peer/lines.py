@@ -14,7 +14,10 @@ from typing import Any
 
 
 def serve(handlers: Mapping[str, Callable[..., object]]) -> None:
-    """Answer each ``{"do": name, ...}`` with ``{"result": ...}`` or ``{"error": ...}``, in turn."""
+    """Answer each ``{"do": name, ...}`` with ``{"result": ...}`` or ``{"error": ...}``, in turn.
+
+    At the end of stdin it calls ``close``, if there is one, and the process is over.
+    """
     # What libraries print goes to stderr; only answers go where answers are read.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -26,8 +29,11 @@ def serve(handlers: Mapping[str, Callable[..., object]]) -> None:
             answer = {"error": f"{type(fault).__name__}: {fault}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
-    # A generator may be held in a thread, and a library may wait for it at exit.
-    os._exit(0)
+    try:
+        handlers.get("close", list)()
+    finally:
+        # A generator may be held in a thread, and a library may wait for it at exit.
+        os._exit(0)
 
 
 def commands(driven: object) -> dict[str, Callable[..., object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -140,6 +141,10 @@ class RawClient(RawV2):
 class RawSupplier(RawV2):
     """A version-2 supplier that writes nothing."""
 
+    def __init__(self, endpoint: str, *, session: bytes | None = None) -> None:
+        super().__init__(endpoint, session=session)
+        self._given: deque[dict[str, Any]] = deque()
+
     def ready(self, *patterns: str, **fields: object) -> Self:
         """HELLO and READY."""
         answer = self.hello(product_ids=list(patterns), **fields)
@@ -148,10 +153,10 @@ class RawSupplier(RawV2):
         return self
 
     def work(self) -> dict[str, Any]:
-        """The next single order that it is given."""
-        (order,) = self.wait_for(b"WORK")["orders"]
-        given: dict[str, Any] = order
-        return given
+        """The next order that it is given."""
+        if not self._given:
+            self._given.extend(self.wait_for(b"WORK")["orders"])
+        return self._given.popleft()
 
     def done(self, work: dict[str, Any], **fields: object) -> None:
         result = {"order_id": work["order_id"], "lease": work["lease"]} | fields

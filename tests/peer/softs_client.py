@@ -149,7 +149,8 @@ class Driven:
         return times
 
     def close(self) -> None:
-        self.client.close()
+        if hasattr(self, "client"):
+            self.client.close()
 
 
 if __name__ == "__main__":

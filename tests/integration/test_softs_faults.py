@@ -1,0 +1,521 @@
+"""Where the peer ``softs`` 0.1.2 was measured to fail, one test a fault: what we do instead.
+
+Each test has the name of the fault. Parties that must die or stand still are processes of their
+own; the others live here.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrepot.errors import (
+    BrokerUnavailable,
+    EndpointInUse,
+    OrderFailed,
+    OrderTimeout,
+)
+from entrepot.market.broker import Broker
+from entrepot.market.client import Client
+from entrepot.market.supplier import Supplier
+from entrepot.mediums import ShmMedium
+from entrepot.settings import BrokerSettings
+from tests.peer.generator import Generator
+from tests.peer.payload import payload
+from tests.peer.process import LineProcess
+from tests.peer.raw import RawClient, RawSupplier, RawV1
+from tests.peer.waiting import until
+
+NBYTES = 64
+LOCAL = "tcp://127.0.0.1:*"
+SWIFT = {"beat_s": 0.05, "suspect_s": 0.15, "dead_s": 0.4, "reconnect_grace_s": 0.1}
+"""Silence ends a supplier soon; ``canary`` tells that as much time has passed."""
+
+
+class Market:
+    """A broker and whoever a test adds; all leave in the reverse order."""
+
+    def __init__(self, stack: ExitStack, settings: BrokerSettings) -> None:
+        self._stack = stack
+        self.broker = stack.enter_context(Broker(LOCAL, LOCAL, settings=settings))
+
+    def client(self, slots: int = 8, **options: Any) -> Client:
+        medium = ShmMedium.create(slot_nbytes=NBYTES, slots=slots)
+        return self._stack.enter_context(Client(self.broker.frontend, medium, **options))
+
+    def supplier(
+        self, function: Callable[[str], bytes], *patterns: str, **options: Any
+    ) -> Supplier:
+        supplier = Supplier(self.broker.backend, dict.fromkeys(patterns, function), **options)
+        self._stack.enter_context(supplier)
+        if isinstance(function, Generator):
+            self._stack.callback(function.release)
+        supplier.start()
+        return supplier
+
+    def process(self) -> LineProcess:
+        return self._stack.enter_context(LineProcess("tests.peer.ours"))
+
+    def supplier_process(self, *patterns: str, **options: Any) -> LineProcess:
+        process = self.process()
+        backend = self.broker.backend
+        process.ask("supplier", backend=backend, patterns=patterns, nbytes=NBYTES, **options)
+        return process
+
+    def raw_client(self) -> RawClient:
+        client = self._stack.enter_context(RawClient(self.broker.frontend))
+        client.hello()
+        return client
+
+    def raw_supplier(self, *patterns: str, **options: Any) -> RawSupplier:
+        supplier = self._stack.enter_context(RawSupplier(self.broker.backend))
+        return supplier.ready(*patterns, **options)
+
+    def raw_v1(self, *, backend: bool = False) -> RawV1:
+        endpoint = self.broker.backend if backend else self.broker.frontend
+        return self._stack.enter_context(RawV1(endpoint))
+
+    def stats(self) -> dict[str, Any]:
+        """As a version-2 client sees them that comes and goes."""
+        with RawClient(self.broker.frontend) as watcher:
+            watcher.hello()
+            figures: dict[str, Any] = watcher.ask(b"STATS")["stats"]
+            watcher.send(b"GOODBYE")
+            return figures
+
+    def canary(self) -> None:
+        """Return when a silent supplier that came now has been given up."""
+        dropped = self.stats()["dropped"].get("silent", 0)
+        with RawSupplier(self.broker.backend) as silent:
+            silent.ready("canary")
+            until(lambda: self.stats()["dropped"].get("silent", 0), lambda now: now > dropped)
+
+
+@pytest.fixture
+def settings() -> BrokerSettings:
+    """The broker's; ``given_settings`` changes them for a test."""
+    return BrokerSettings()
+
+
+def given_settings(**changed: Any) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("settings", [BrokerSettings(**changed)], ids=[""])
+
+
+@pytest.fixture
+def market(settings: BrokerSettings) -> Iterator[Market]:
+    with ExitStack() as stack:
+        yield Market(stack, settings)
+
+
+def have(client: Client, product: str, timeout_s: float = 30.0) -> bytes:
+    with client.order(product).result(timeout_s=timeout_s) as made:
+        return made.bytes()
+
+
+# --- the right product in the right slot ------------------------------------------------
+
+
+def test_corrupt(market: Market) -> None:
+    """There a push that comes while an answer is awaited is lost, and its slot with it."""
+    client = market.client(slots=8)
+    market.supplier(Generator("s"), r"p\d+", credit=8)
+    for turn in range(50):
+        orders = client.orders([f"p{turn * 8 + slot}" for slot in range(8)])
+        client.stats()  # its answer comes among the pushes
+        for slot, order in enumerate(orders):
+            with order.result(timeout_s=30) as made:
+                assert made.bytes() == payload(f"p{turn * 8 + slot}", "s", NBYTES)
+
+
+def test_wrong_product(market: Market) -> None:
+    """There ``request_sample("b")`` is answered with what was ordered before it."""
+    client = market.client()
+    market.supplier(Generator("s"), "a", "b")
+    first = client.order("a")
+    assert have(client, "b") == payload("b", "s", NBYTES)
+    with first.result(timeout_s=30) as made:
+        assert made.bytes() == payload("a", "s", NBYTES)
+
+
+@given_settings(**SWIFT)
+def test_double(market: Market) -> None:
+    """There a slow supplier's late write overwrites what the client is looking at."""
+    client = market.client(slots=4)
+    zombie = market.supplier_process("p", name="zombie", hold="p")
+    order = client.order("p")
+    until(lambda: zombie.ask("calls"))
+    zombie.signal(signal.SIGSTOP)
+    market.supplier(Generator("living"), "p", "q")
+    with order.result(timeout_s=30) as made:
+        wanted = payload("p", "living", NBYTES)
+        assert made.bytes() == wanted
+        zombie.signal(signal.SIGCONT)
+        zombie.ask("release")
+        # It has written, answered, and is heard of again.
+        until(lambda: market.stats()["suppliers"]["connected"], lambda count: count == 2)
+        assert made.bytes() == wanted
+    assert have(client, "q") == payload("q", "living", NBYTES)
+
+
+def test_overflow(market: Market) -> None:
+    """There 96 bytes go into a slot of 64, over its neighbour; short data keeps the old tail."""
+    client = market.client(slots=2)
+
+    def make(product_id: str) -> bytes:
+        return b"x" * int(product_id)
+
+    market.supplier(make, r"\d+")
+    with client.order("64").result(timeout_s=30) as neighbour:
+        with pytest.raises(OrderFailed, match="96") as failed:
+            have(client, "96")
+        assert "ProductTooLarge" in failed.value.attempts[0]
+        assert neighbour.bytes() == b"x" * 64
+        assert have(client, "5") == b"x" * 5
+        assert have(client, "0") == b""
+
+
+def test_tracker(market: Market) -> None:
+    """There a supplier that exits takes the client's segment with it."""
+    client = market.client()
+    for number, end in enumerate((LineProcess.kill, LineProcess.close)):
+        supplier = market.supplier_process("p", name=f"s{number}")
+        assert have(client, "p") == payload("p", f"s{number}", NBYTES)
+        end(supplier)
+    market.supplier(Generator("last"), "p")
+    assert have(client, "p") == payload("p", "last", NBYTES)
+
+
+# --- who is who -------------------------------------------------------------------------
+
+
+def test_forge_order_id(market: Market) -> None:
+    """There a second client's order of the same id replaces the first's, which never comes."""
+    first, second = market.raw_client(), market.raw_client()
+    first.order("o-1", "a")
+    second.order("o-1", "b")
+    supplier = market.raw_supplier("a", "b", credit=2)
+    for _ in range(2):
+        work = supplier.work()
+        checksum = {"a": 1, "b": 2}[work["product_id"]]
+        supplier.done(work, nbytes=NBYTES, checksum=checksum)
+    assert first.fulfilled("o-1")["checksum"] == 1
+    assert second.fulfilled("o-1")["checksum"] == 2
+
+
+def test_forge_order_id_v1(market: Market) -> None:
+    first, second = market.raw_v1(), market.raw_v1()
+    for client, product in ((first, "a"), (second, "b")):
+        assert client.order("c1-1", product)["ok"]
+    supplier = market.raw_v1(backend=True)
+    assert supplier.ask(b"HELLO", {"product_ids": ["a", "b"]})["ok"]
+    for client in (first, second):
+        supplier.send(b"READY")
+        supplier.wait_for(b"WORK")
+        assert supplier.ask(b"DONE", {"order_id": "c1-1"})["ok"]
+        assert client.wait_for(b"FULFILLED") == {"order_id": "c1-1"}
+
+
+def test_forge_done(market: Market) -> None:
+    """There anybody's DONE for a queued order serves it, unwritten."""
+    client = market.raw_client()
+    client.order("o-1", "p")
+    other = market.raw_supplier("q")
+    for lease in (0, 1, 2**64 - 1):
+        other.done({"order_id": "o-1", "lease": lease}, nbytes=NBYTES, checksum=1)
+    other.settled()
+    assert market.stats()["stale_answers"] == 3
+    # Nor does the DONE of one supplier end what another has, whatever lease it says.
+    supplier = market.raw_supplier("p")
+    work = supplier.work()
+    other.done(work, nbytes=NBYTES, checksum=1)
+    other.settled()
+    stats = market.stats()
+    assert (stats["stale_answers"], stats["orders"]["fulfilled"]) == (4, 0)
+    supplier.done(work, nbytes=NBYTES, checksum=7)
+    assert client.fulfilled("o-1")["checksum"] == 7
+
+
+def test_forge_done_v1(market: Market) -> None:
+    client = market.raw_v1()
+    assert client.order("c1-1", "p")["ok"]
+    other = market.raw_v1(backend=True)
+    assert other.ask(b"HELLO", {"product_ids": ["q"]})["ok"]
+    refused = other.ask(b"DONE", {"order_id": "c1-1"})
+    assert (refused["ok"], refused["error"]) == (False, "Unknown order")
+    assert client.ask(b"STATS")["pending_orders"] == 1
+
+
+@given_settings(client_grace_s=0.2)
+def test_f2(market: Market) -> None:
+    """There a dead client's orders stay for ever."""
+    client = market.process()
+    client.ask("client", frontend=market.broker.frontend)
+    client.begin("one_at_a_time", product="p", count=1)
+    until(lambda: market.stats()["orders"]["queued"])
+    client.kill()
+    until(lambda: market.stats()["orders"], lambda orders: orders["open"] == 0)
+    assert market.stats()["orders"]["cancelled"] == 1
+    market.client()  # whoever owns a segment next takes the dead one's away
+
+
+# --- slow is not dead -------------------------------------------------------------------
+
+
+@given_settings(**SWIFT)
+def test_slow_gen(market: Market) -> None:
+    """There a supplier that takes over 10 s is expelled, and never heard again."""
+    client = market.client()
+    slow = Generator("slow", hold="p")
+    market.supplier(slow, "p")
+    order = client.order("p")
+    until(slow.calls)
+    for _ in range(2):
+        market.canary()
+    slow.release()
+    with order.result(timeout_s=30) as made:
+        assert made.bytes() == payload("p", "slow", NBYTES)
+    assert have(client, "p") == payload("p", "slow", NBYTES)
+    assert slow.calls() == ["p"] * 2
+
+
+@given_settings(**SWIFT)
+def test_idle(market: Market) -> None:
+    """There a supplier without orders for 60 s is dropped."""
+    client = market.client()
+    market.supplier(Generator("idle"), "p")
+    for _ in range(3):
+        market.canary()
+    assert have(client, "p") == payload("p", "idle", NBYTES)
+
+
+# --- queues -----------------------------------------------------------------------------
+
+
+def test_deadqueue(market: Market) -> None:
+    """There discarded orders fill the queue of their product."""
+    client = market.raw_v1()
+    for number in range(16):
+        assert client.order(f"c1-{number}", "p")["ok"]
+    assert client.ask(b"DISCARD")["cancelled"] == 16
+    for number in range(16, 48):
+        assert client.order(f"c1-{number}", "p")["ok"]
+    assert client.ask(b"STATS")["pending_orders"] == 32
+
+
+def test_starve(market: Market) -> None:
+    """There the product that was ordered first goes first for ever."""
+    client = market.raw_client()
+    supplier = market.raw_supplier("a", "b")
+    for number in range(8):
+        client.order(f"a-{number}", "a")
+    client.order("b-0", "b")
+    served = []
+    for number in range(8, 24):
+        client.order(f"a-{number}", "a")  # "a" never runs out
+        client.ask(b"STATS")
+        work = supplier.work()
+        served.append(work["order_id"])
+        supplier.done(work, nbytes=NBYTES, checksum=1)
+    assert served == [*(f"a-{n}" for n in range(8)), "b-0", *(f"a-{n}" for n in range(8, 15))]
+
+
+@given_settings(max_order_losses=2)
+def test_poison(market: Market) -> None:
+    """There an order that kills its supplier kills them all."""
+    client = market.client()
+    suppliers = [market.supplier_process(".*", name=f"s{n}", die="poison") for n in range(3)]
+    with pytest.raises(OrderFailed) as failed:
+        have(client, "poison", timeout_s=60)
+    assert failed.value.reason == "lost"
+    assert len(failed.value.attempts) == 2
+    assert len(until(lambda: [s for s in suppliers if s.alive], lambda alive: len(alive) == 1)) == 1
+    assert len(have(client, "p")) == NBYTES
+
+
+def test_failed(market: Market) -> None:
+    """There the client is not told that its order failed, nor why."""
+    client = market.client()
+    market.supplier(Generator("first", fail="p"), "p", name="first")
+    market.supplier(Generator("second", fail="p"), "p", name="second")
+    with pytest.raises(OrderFailed, match=r"first does not make p") as failed:
+        have(client, "p")
+    assert failed.value.reason == "attempts"
+    assert len(failed.value.attempts) == BrokerSettings().max_order_attempts
+    for name in ("first", "second"):
+        assert any(name in attempt and "ValueError" in attempt for attempt in failed.value.attempts)
+
+
+@given_settings(max_products=16, max_idle_classes=4)
+def test_leak(market: Market) -> None:
+    """There each product id that was ever ordered is kept, and looked at on every dispatch."""
+    client = market.raw_client()
+    supplier = market.raw_supplier(r"p-\d+", credit=10)
+    for turn in range(100):
+        client.orders(
+            {"order_id": f"o-{turn}-{n}", "product_id": f"p-{turn * 10 + n}"} for n in range(10)
+        )
+        for _ in range(10):
+            supplier.done(supplier.work(), nbytes=NBYTES, checksum=1)
+    until(lambda: market.stats()["orders"], lambda orders: orders["fulfilled"] == 1000)
+    for number in range(20):
+        market.raw_supplier(rf"other-{number}-\d+").send(b"GOODBYE")
+    until(lambda: market.stats()["suppliers"]["connected"], lambda count: count == 1)
+    queue = market.broker._ledger.queue  # no figure of STATS says what is remembered
+    assert len(queue.products) <= 2 * 16
+    assert len(list(queue.classes())) <= 1 + 4
+
+
+def test_leak_of_segments(market: Market) -> None:
+    """There a supplier keeps every dead client's segment mapped."""
+    supplier = market.supplier_process("p")
+    for _ in range(6):
+        medium = ShmMedium.create(slot_nbytes=NBYTES, slots=2)
+        with Client(market.broker.frontend, medium) as client:
+            assert len(have(client, "p")) == NBYTES
+    maps = Path(f"/proc/{supplier.pid}/maps")
+    mapped = [line for line in maps.read_text().splitlines() if "/dev/shm/entrepot-" in line]
+    assert len(mapped) <= 2
+
+
+# --- a broker that is not there ---------------------------------------------------------
+
+
+def test_timeout(market: Market) -> None:
+    """There a time-out counts sleeps, and 2 s are 4."""
+    client = market.client()
+    started = time.monotonic()
+    with pytest.raises(OrderTimeout):
+        have(client, "nobody's", timeout_s=0.5)
+    assert 0.5 <= time.monotonic() - started < 2
+
+
+def test_timeout_without_a_broker(market: Market) -> None:
+    """There 0.03 s without a broker are 15."""
+    client = market.client(timeout_s=0.5)
+    order = client.order("p")
+    market.broker.stop()
+    for ask in (lambda: order.result(timeout_s=0.5), lambda: client.order("p"), client.stats):
+        started = time.monotonic()
+        with pytest.raises((OrderTimeout, BrokerUnavailable)):
+            ask()
+        assert time.monotonic() - started < 2
+
+
+def test_hwm() -> None:
+    """There the thousandth send without a broker blocks for ever, and all are sent later."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        frontend = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+    medium = ShmMedium.create(slot_nbytes=NBYTES, slots=2)
+    with Client(frontend, medium) as client:
+        for _ in range(1200):
+            with pytest.raises(BrokerUnavailable, match=re.escape(frontend)):
+                client.order("p", timeout_s=0.001)
+        with Broker(frontend, LOCAL) as broker:
+            generator = Generator("s")
+            with Supplier(broker.backend, {"p": generator}) as supplier:
+                supplier.start()
+                assert have(client, "p") == payload("p", "s", NBYTES)
+            assert client.stats()["orders"]["placed"] == 1
+            assert generator.calls() == ["p"]
+
+
+# --- strangers --------------------------------------------------------------------------
+
+ORDER = {"order_id": "o", "product_id": "p", "address": "nowhere", "offset": 0}
+ORDER_2 = ORDER | {"nbytes": 64}
+CRASH: dict[str, tuple[bytes, object]] = {
+    "ORDER, product id a list": (b"ORDER", ORDER | {"product_id": ["p"]}),
+    "ORDER, product id a map": (b"ORDER", ORDER | {"product_id": {"p": 1}}),
+    "ORDER, product id a number": (b"ORDER", ORDER | {"product_id": 7}),
+    "ORDER, order id a list": (b"ORDER", ORDER | {"order_id": ["o"]}),
+    "ORDER, order id a map": (b"ORDER", ORDER | {"order_id": {}}),
+    "CANCEL, a list": (b"CANCEL", ["o"]),
+    "CANCEL, order id a list": (b"CANCEL", {"order_id": ["o"]}),
+    "HELLO, a list": (b"HELLO", ["p"]),
+    "HELLO, patterns that are numbers": (b"HELLO", {"product_ids": [1, None]}),
+    "HELLO, patterns that are one text": (b"HELLO", {"product_ids": "p"}),
+    "HELLO, bytes that are no MessagePack": (b"HELLO", b"\xc1"),
+    "HELLO 2, session a number": (b"HELLO", {"protocol": 2, "session": 5, "product_ids": ["p"]}),
+    "ORDERS, a map": (b"ORDERS", {"orders": {}}),
+    "ORDERS, product id a list": (b"ORDERS", {"orders": [ORDER_2 | {"product_id": []}]}),
+    "DONE, a list": (b"DONE", [1]),
+    "DONE, results a number": (b"DONE", {"results": 1}),
+    "no command of ours": (b"\xff" * 300, {}),
+}
+
+ONLY_FOR_SUPPLIERS = [{"product_ids": [1, None]}, {"product_ids": "p"}]
+"""Wrong in a supplier's HELLO; a client's has no such field, so that it is ignored."""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("backend", [False, True], ids=["frontend", "backend"])
+@pytest.mark.parametrize(("command", "fields"), CRASH.values(), ids=CRASH.keys())
+def test_crash(market: Market, command: bytes, fields: object, backend: bool, version: int) -> None:
+    """There one malformed message ends the broker's thread."""
+    stranger: RawClient | RawSupplier | RawV1
+    if version == 1:
+        stranger = market.raw_v1(backend=backend)
+        if command != b"HELLO":
+            assert stranger.ask(b"HELLO", {"product_ids": ["known"]})["ok"]
+    else:
+        stranger = market.raw_supplier("known") if backend else market.raw_client()
+    stranger.send(command, fields)
+    said = stranger.receive()[1]
+    if not backend and version == 1 and fields in ONLY_FOR_SUPPLIERS:
+        assert said["ok"]
+    else:
+        assert said.get("code") not in ("ok", "internal"), said
+        assert said["error"]
+    market.stats()
+
+
+@pytest.mark.parametrize("backend", [False, True], ids=["frontend", "backend"])
+@pytest.mark.parametrize(
+    "frames",
+    [(b"",), (b"HELLO",), (b"HELLO", b"\x80", b"more"), (b"", b"", b""), (b"\x00" * 70_000, b"")],
+    ids=["empty", "one frame", "three frames", "three empty frames", "a long command"],
+)
+def test_crash_frames(market: Market, frames: tuple[bytes, ...], backend: bool) -> None:
+    market.raw_v1(backend=backend).frames(*frames)
+    market.stats()
+
+
+def test_redos(market: Market) -> None:
+    """There the pattern (a+)+b and 28 letters stop the broker for 17 s; each more doubles that."""
+    market.raw_supplier("(a+)+b")
+    client = market.raw_client()
+    for number in range(100):
+        client.order(f"o-{number}", "a" * (4000 + number // 2))
+    assert client.ask(b"STATS")["stats"]["orders"]["unservable"] == 100
+
+
+@pytest.mark.parametrize("end", ["frontend", "backend"])
+def test_ipc(tmp_path_factory: pytest.TempPathFactory, end: str) -> None:
+    """There a second broker takes the path over without a word."""
+    folder = tmp_path_factory.mktemp("ipc")
+    ends = {"frontend": f"ipc://{folder}/f", "backend": f"ipc://{folder}/b"}
+    other: dict[str, Any] = {"frontend": LOCAL, "backend": LOCAL} | {end: ends[end]}
+    for _ in range(2):  # and again when the first is gone
+        with Broker(ends["frontend"], ends["backend"]):
+            with pytest.raises(EndpointInUse, match=re.escape(ends[end])), Broker(**other):
+                pass
+            with RawClient(ends["frontend"]) as client, RawSupplier(ends["backend"]) as supplier:
+                assert client.hello()["hello"]["protocol"] == 2
+                supplier.ready("p")
+
+
+@pytest.mark.parametrize("end", ["frontend", "backend"])
+def test_tcp_port_in_use(market: Market, end: str) -> None:
+    taken = getattr(market.broker, end)
+    ends: dict[str, Any] = {"frontend": LOCAL, "backend": LOCAL} | {end: taken}
+    with pytest.raises(EndpointInUse, match=re.escape(taken)), Broker(**ends):
+        pass
