@@ -155,7 +155,7 @@ class Supplier:
             logger.error("the supplier ended", extra={"supplier": self.name, "why": error})
 
     def wait_registered(self, timeout_s: float | None = None) -> None:
-        """Wait until a broker has taken the patterns; after :meth:`start`.
+        """Wait until a broker has taken the patterns; after :meth:`start`, or beside :meth:`run`.
 
         :raises BrokerUnavailable: none did in ``timeout_s``, by default the setting's.
         """
@@ -168,6 +168,7 @@ class Supplier:
 
         with connection.lock:
             try:
+                connection.start()  # the thread that serves may not have come to it yet
                 connection.wait(over, self._clock() + limit_s, patient=True)
             except Closed:
                 pass
