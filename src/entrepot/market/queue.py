@@ -3,19 +3,26 @@
 Products that the same classes of suppliers can make, and orders that the same suppliers have
 already failed, are alike to every supplier. They wait in one *lane*. A lane is a heap of orders; a
 class keeps a heap of its lanes by their first order. Both are corrected when they are read, never
-when something elsewhere changes, so that a step costs the logarithm of what waits, whatever the
-number of products and classes:
+when something elsewhere changes:
 
 - an entry of a class's heap is a lower bound for its lane's first order; one that turns out too
   low is put back with the right key, and an empty lane's is dropped;
+- a lane tells of a new first order only those classes that have corrected their entry since;
 - an order that was cancelled stays in its lane's heap until it comes up, or until such leftovers
   outnumber what waits.
+
+So a step costs the logarithm of what waits, whatever the number of products. On average over many
+steps, to be exact, and for each class that a product belongs to: an order given to one class is
+news to the others that could have had it, once. What costs more: a product's first order and a
+new class are matched, one against all classes, one against all products on order; a supplier that
+comes or goes looks at its class's lanes; and one that has failed orders in many lanes passes over
+these lanes.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
@@ -164,11 +171,20 @@ class SupplierClass(Routes):
 
 _NOBODY: frozenset[Supplier] = frozenset()
 
+_LEVEL = 64
+"""Bits of a key that number the order; above them is its level: priority, and who came back."""
+
+_NO_LEVEL = 1 << 40
+"""Above any level."""
+
 
 class Lane:
     """Orders that are alike to every supplier."""
 
-    __slots__ = ("classes", "entries", "failed_by", "heap", "live", "open", "products")
+    __slots__ = (
+        "classes", "entries", "failed_by", "heap", "level", "live", "open", "origin", "products",
+        "unaware",
+    )  # fmt: skip
 
     def __init__(self, classes: frozenset[SupplierClass], failed_by: frozenset[Supplier]) -> None:
         self.classes = classes
@@ -177,6 +193,9 @@ class Lane:
         self.live = 0
         self.entries: dict[SupplierClass, int] = {}
         """The key under which each class has this lane in its heap."""
+        self.level = self.origin = _NO_LEVEL
+        """All classes but the unaware have an entry of this level or less; where that began."""
+        self.unaware: set[SupplierClass] = set()
         self.products: set[Product] = set()
         """At least those of what waits."""
         self.open = False
@@ -288,7 +307,8 @@ class Queue:
     def put(self, order: OpenOrder, *, front: bool = False) -> None:
         """The order waits; with ``front``, before those of its priority never dispatched."""
         band = 0 if front else 1
-        order.key = (((2**31 - order.priority) * 2 + band) << 64) | next(self._sequence)
+        level = (2**31 - order.priority) * 2 + band
+        order.key = (level << _LEVEL) | next(self._sequence)
         order.state = State.QUEUED
         order.product.queued += 1
         self._insert(self._lane_of(order), order)
@@ -305,20 +325,24 @@ class Queue:
 
     def _announce(self, lane: Lane, key: int) -> None:
         """Tells the classes of a lane about its first order, where they do not know of it."""
+        classes: Iterable[SupplierClass] = lane.unaware
+        level = key >> _LEVEL
+        if level < lane.level:
+            classes = lane.classes
+            if lane.level == _NO_LEVEL:
+                lane.origin = level
+            drop = lane.origin - level
+            # Twice as far down, so that priorities that rise and rise are news but a few times.
+            lane.level = level if drop < 2 else max(0, level - drop)
+        bound = key if level == lane.level else lane.level << _LEVEL
         entries = lane.entries
-        for cls in lane.classes:
+        for cls in classes:
             self.steps += 1
             known = entries.get(cls)
-            if (known is None or known > key) and self._may_serve(cls, lane):
-                entries[cls] = key
-                heap = cls.heap
-                if len(heap) > 2 * len(cls.lanes) + 64:
-                    # Each new first order left its lane's old entry behind.
-                    self.steps += len(cls.lanes)
-                    heap[:] = [(e.entries[cls], e) for e in cls.lanes if cls in e.entries]
-                    heapify(heap)
-                else:
-                    heappush(heap, (key, lane))
+            if (known is None or known > bound) and self._may_serve(cls, lane):
+                entries[cls] = bound
+                heappush(cls.heap, (bound, lane))
+        lane.unaware.clear()
 
     @staticmethod
     def _may_serve(cls: SupplierClass, lane: Lane) -> bool:
@@ -358,10 +382,12 @@ class Queue:
             if head is None:
                 heappop(heap)
                 del lane.entries[cls]
+                lane.unaware.add(cls)
                 self._forget_if_unused(lane)
                 continue
             if head.key != key:
                 lane.entries[cls] = head.key
+                lane.unaware.add(cls)
                 heapreplace(heap, (head.key, lane))
                 continue
             if supplier in lane.failed_by and not lane.open:
@@ -481,15 +507,14 @@ class Queue:
         for gone in lane.classes - classes:
             gone.lanes.pop(lane, None)
             lane.entries.pop(gone, None)
+            lane.unaware.discard(gone)
         classes = self._same(classes)
         alike = self._lanes.get((classes, lane.failed_by))
         if alike is not None:
             self._unlink(lane)
             for product in lane.products:
                 product.lane = None
-            for order in lane.waiting():
-                self.steps += 1
-                self._insert(alike, order)
+            self._move(lane.waiting(), lambda _: alike)
             lane.live = 0
             return
         lane.classes = classes
@@ -500,15 +525,25 @@ class Queue:
     def _split(self, lane: Lane, changed: set[Product]) -> None:
         moving = [order for order in lane.waiting() if order.product in changed]
         for order in moving:
-            self.steps += 1
             order.lane = None
             lane.live -= 1
         lane.heap = [entry for entry in lane.heap if entry[1].lane is lane]
         heapify(lane.heap)
         lane.products -= changed
-        for order in moving:
-            self._insert(self._lane_of(order), order)
+        self._move(moving, self._lane_of)
         self._forget_if_unused(lane)
+
+    def _move(self, orders: list[OpenOrder], to: Callable[[OpenOrder], Lane]) -> None:
+        """Puts orders, with the keys that they have, into other lanes."""
+        reached = set()
+        for order in sorted(orders, key=_key):
+            self.steps += 1
+            lane = to(order)
+            if lane not in reached:
+                # It may come before what the classes were told of.
+                reached.add(lane)
+                lane.unaware.update(lane.classes)
+            self._insert(lane, order)
 
     def join(self, supplier: Supplier, cls: SupplierClass) -> None:
         supplier.cls = cls
@@ -516,6 +551,7 @@ class Queue:
         self._reconsider(cls)
         for lane in cls.lanes:
             self.steps += 1
+            lane.unaware.add(cls)
             head = lane.head()
             if head is not None and cls not in lane.entries and self._may_serve(cls, lane):
                 lane.entries[cls] = head.key
@@ -554,11 +590,14 @@ class Queue:
         for lane in cls.lanes:
             if lane.failed_by:
                 self.steps += 1
+                was_open = lane.open
                 lane.open = not self._others(lane.classes, lane.failed_by)
-                head = lane.head()
-                if lane.open and head is not None:
-                    self._announce(lane, head.key)
-                    classes.update((one, None) for one in lane.classes if one.ready)
+                if lane.open and not was_open:
+                    lane.unaware.update(lane.classes)
+                    head = lane.head()
+                    if head is not None:
+                        self._announce(lane, head.key)
+                        classes.update((one, None) for one in lane.classes if one.ready)
         return [supplier for one in classes for supplier in one.ready]
 
     def _forget_classes(self) -> None:
@@ -586,3 +625,7 @@ class Queue:
 
 def _turn(cls: SupplierClass) -> int:
     return cls.turn
+
+
+def _key(order: OpenOrder) -> int:
+    return order.key
