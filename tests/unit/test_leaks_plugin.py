@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-Run = Callable[..., pytest.RunResult]
+Run = Callable[[str], pytest.RunResult]
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
-    def run_suite(source: str, *arguments: str) -> pytest.RunResult:
+    def run_suite(source: str) -> pytest.RunResult:
         pytester.makeini("[pytest]\nleaks_settle_s = 0.3\n")
         pytester.makepyfile(source)
         return pytester.runpytest_subprocess(
-            "-p", "tests.plugins.leaks", "-p", "no:cacheprovider", "--strict-markers", *arguments
+            "-p", "tests.plugins.leaks", "-p", "no:cacheprovider", "--strict-markers", "-rN"
         )
 
     return run_suite
