@@ -14,7 +14,7 @@ import pytest
 from entrepot.market.broker import Broker
 from entrepot.settings import BrokerSettings
 from tests.peer import peer_env
-from tests.peer.host import PeerHost
+from tests.peer.host import Host, softs_host
 from tests.peer.payload import payload
 from tests.peer.process import LineProcess
 from tests.peer.raw import RawClient, RawSupplier, RawV1
@@ -32,7 +32,7 @@ SPECS = [
 
 
 @pytest.fixture(scope="module")
-def softs(request: pytest.FixtureRequest) -> Iterator[PeerHost]:
+def softs(request: pytest.FixtureRequest) -> Iterator[Host]:
     def say(line: str) -> None:
         capture = request.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
@@ -44,14 +44,14 @@ def softs(request: pytest.FixtureRequest) -> Iterator[PeerHost]:
         if peer_env.mandatory():
             raise
         pytest.skip(str(fault))
-    with PeerHost(python) as host:
+    with softs_host(python) as host:
         yield host
 
 
 class Market:
     """A broker and the peers of one test."""
 
-    def __init__(self, softs: PeerHost, stack: ExitStack, broker: Broker, folder: Path) -> None:
+    def __init__(self, softs: Host, stack: ExitStack, broker: Broker, folder: Path) -> None:
         self.broker = broker
         self._softs = softs
         self._stack = stack
@@ -81,7 +81,7 @@ class Market:
         return process
 
     def _start(self, name: str) -> LineProcess:
-        return self._stack.enter_context(self._softs.start(name))
+        return self._stack.enter_context(self._softs.start(f"tests.peer.softs_{name}"))
 
     def raw_client(self) -> RawClient:
         client = self._stack.enter_context(RawClient(self.broker.frontend))
@@ -107,7 +107,7 @@ def given_settings(**changed: Any) -> pytest.MarkDecorator:
 
 @pytest.fixture(params=["tcp", "ipc"])
 def market(
-    request: pytest.FixtureRequest, softs: PeerHost, settings: BrokerSettings
+    request: pytest.FixtureRequest, softs: Host, settings: BrokerSettings
 ) -> Iterator[Market]:
     with ExitStack() as stack:
         # A socket's path may have 107 characters, and pytest's folders have names of tests.
@@ -455,8 +455,8 @@ CHECKS = {"V1Order": "OrderRequest", "V1Cancel": "OrderCancel", "V1Done": "Order
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["name"]))
-def test_the_vectors_are_the_peers_own_messages(softs: PeerHost, vector: dict[str, Any]) -> None:
-    with softs.start("wire") as wire:
+def test_the_vectors_are_the_peers_own_messages(softs: Host, vector: dict[str, Any]) -> None:
+    with softs.start("tests.peer.softs_wire") as wire:
         frames, fields = vector["frames"], vector["fields"]
         if vector["command"] is None:
             assert wire.ask("read_answer", frames=frames) == fields

@@ -1,4 +1,4 @@
-"""The near end of :mod:`tests.peer.softs_host`: start the peer's parties, each a process."""
+"""The near end of :mod:`tests.peer.forks`: driven processes that start at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -57,49 +58,53 @@ class Forked:
         return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
 
-class PeerHost:
-    """Starts the peer's parties: ``broker``, ``client``, ``supplier``, ``loader``, ``wire``."""
+class Host:
+    """Starts modules that :func:`tests.peer.lines.serve`, each as a process.
 
-    def __init__(self, python: Path) -> None:
+    :param python: the interpreter.
+    :param imported: what they all import, and takes long.
+    """
+
+    def __init__(self, *imported: str, python: Path | str = sys.executable) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(START_S)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed in ``close``
         with theirs:
             number = str(theirs.fileno())
             self._process = subprocess.Popen(
-                [python, "-m", "tests.peer.softs_host", number],
+                [str(python), "-m", "tests.peer.forks", number, *imported],
                 cwd=CHECKOUT,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src"), "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
                 pass_fds=[theirs.fileno()],
             )
 
-    def start(self, name: str) -> LineProcess:
-        """One party, in a process of its own; the caller closes it."""
+    def start(self, module: str) -> LineProcess:
+        """A process; the caller closes it."""
         stdin, stdin_end = os.pipe()
         stdout_end, stdout = os.pipe()
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  the LineProcess closes it
         ours: list[IO[bytes]] = [os.fdopen(stdin_end, "wb"), os.fdopen(stdout_end, "rb")]
         try:
-            socket.send_fds(self._socket, [name.encode()], [stdin, stdout, stderr.fileno()])
+            socket.send_fds(self._socket, [module.encode()], [stdin, stdout, stderr.fileno()])
             said, (descriptor,), _, _ = socket.recv_fds(self._socket, 100, 1)
         except (OSError, ValueError) as fault:
             for end in (*ours, stderr):
                 end.close()
             self._stderr.seek(0)
             raise ProcessFailed(
-                f"the peer's host started no {name}: {fault}\n{self._stderr.read().decode()}"
+                f"no {module} was started: {fault}\n{self._stderr.read().decode()}"
             ) from fault
         finally:
             os.close(stdin)
             os.close(stdout)
         process = Forked(int(said), descriptor, *ours)
-        return LineProcess(f"tests.peer.softs_{name}", process=process, stderr=stderr)
+        return LineProcess(module, process=process, stderr=stderr)
 
     def close(self) -> None:
-        """End the host; the parties have been closed before."""
+        """End it; the processes have been closed before."""
         self._socket.close()
         try:
             self._process.wait(timeout=5)
@@ -118,3 +123,8 @@ class PeerHost:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def softs_host(python: Path) -> Host:
+    """A host for the peer's parties, ``tests.peer.softs_...``, in its environment."""
+    return Host("softs", python=python)

@@ -1,24 +1,23 @@
-"""Becomes one of the peer's parties at a time, by forking. Runs in the peer's environment.
+"""The far end of :mod:`tests.peer.host`: becomes one module at a time, by forking.
 
-The peer imports torch, which takes seconds and hundreds of megabytes; here that is done once.
-Whoever holds the other end of the socket sends the name of a party with its stdin, stdout and
-stderr, and gets its process id with a descriptor of the process. The forks share nothing else:
-no thread, socket or context was made before them.
+The peer imports torch, which takes seconds and hundreds of megabytes; here what is named after the
+socket's descriptor is imported once. Whoever holds the other end sends the name of a module with
+its stdin, stdout and stderr, and gets its process id with a descriptor of the process. The forks
+share nothing else: no thread, socket or context was made before them. Runs in any environment.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import signal
 import socket
 import sys
 
-import softs  # type: ignore[import-not-found]  # noqa: F401  what all of this is for
-
 
 def host(asked: socket.socket) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who started a party learns of its end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who asked learns of their end
     while True:
         name, descriptors, _, _ = socket.recv_fds(asked, 100, 3)
         if not name:
@@ -41,7 +40,7 @@ def _become(name: str, descriptors: list[int], asked: socket.socket) -> None:
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        runpy.run_module(f"tests.peer.softs_{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -50,4 +49,6 @@ def _become(name: str, descriptors: list[int], asked: socket.socket) -> None:
 
 
 if __name__ == "__main__":
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
     host(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""What the market costs, beside forwarders without logic and beside the peer."""

@@ -1,0 +1,165 @@
+"""The other questions: scale, bytes, overlap, loss of a supplier, and doing nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+
+from bench.processes import LOAD, OURS, Processes, cpu_s, two_ends
+from bench.report import Figures
+from tests.peer.process import CHECKOUT, LineProcess
+from tests.peer.waiting import until
+
+SUPPLIERS = 200
+WAITING = 10_000
+MIB = 1 << 20
+SHM_SLOTS = 8
+OVERLAP_S = 0.005
+
+
+# --- scale ------------------------------------------------------------------------------
+
+
+def scale(figures: Figures, quick: bool) -> None:
+    """Orders a second when very much waits, over when little does.
+
+    In the large case 200 suppliers, all busy, are of 200 classes that overlap: each serves all
+    jobs and products of its own, and of the 10,000 products that wait one in ten is somebody's
+    own.
+    """
+    rounds, seconds = (3, 0.7) if quick else (5, 3.0)
+    with Processes() as processes:
+        few, few_pid = _market(processes, [[0]])
+        numbers = list(range(SUPPLIERS))
+        many, many_pid = _market(processes, [numbers[::2], numbers[1::2]])
+        for _ in range(rounds):
+            small, small_s = few.ask(
+                "saturate", waiting=10, suppliers=1, warm=200, seconds=seconds, broker=few_pid
+            )
+            large, large_s = many.ask(
+                "saturate",
+                waiting=WAITING,
+                suppliers=SUPPLIERS,
+                warm=2 * SUPPLIERS,
+                seconds=seconds,
+                broker=many_pid,
+            )
+            figures.add(scale_ratio=large / small)
+            figures.detail(small_per_s=small, large_per_s=large)
+            figures.detail(small_broker_us=1e6 * small_s, large_broker_us=1e6 * large_s)
+
+
+def _market(processes: Processes, numbers: list[list[int]]) -> tuple[LineProcess, int]:
+    broker, client = processes.start(OURS), processes.start(LOAD)
+    loads = [processes.start(LOAD) for _ in numbers]
+    frontend, backend = broker.ask("broker")
+    for load, some in zip(loads, numbers, strict=True):
+        load.ask("supply", backend=backend, numbers=some)
+    client.ask("connect", frontend=frontend)
+    return client, broker.pid
+
+
+# --- bytes ------------------------------------------------------------------------------
+
+
+def shm(figures: Figures, quick: bool) -> None:
+    """Bytes a second, written, checked and handed over, over a copy into the same ring."""
+    rounds, seconds = (3, 0.6) if quick else (7, 2.0)
+    with Processes() as processes:
+        clients = {
+            name: _moving(processes, nbytes)
+            for name, nbytes in (("shm_ratio", 16 * MIB), ("shm_ratio_1mib", MIB))
+        }
+        for _ in range(rounds):
+            for name, (client, nbytes) in clients.items():
+                copied = client.ask("memcpy", nbytes=nbytes, slots=SHM_SLOTS, seconds=seconds)
+                # As many products as fill about the same time.
+                count = max(8, int(seconds * copied / nbytes * 0.5))
+                spent = client.ask("stream", product="p", count=count, prefetch=SHM_SLOTS)
+                figures.add(**{name: count * nbytes / spent / copied})
+                figures.detail(**{f"{name}_memcpy_mb_s": copied / 1e6})
+
+
+def _moving(processes: Processes, nbytes: int) -> tuple[LineProcess, int]:
+    broker, supplier, client = (processes.start(OURS) for _ in range(3))
+    frontend, backend = broker.ask("broker")
+    supplier.ask("supplier", backend=backend, patterns=["p"], credit=2, nbytes=nbytes)
+    client.ask("client", frontend=frontend, slot_nbytes=nbytes, slots=SHM_SLOTS)
+    client.ask("stream", product="p", count=SHM_SLOTS, prefetch=SHM_SLOTS)  # touch every page
+    return client, nbytes
+
+
+# --- overlap ----------------------------------------------------------------------------
+
+
+def overlap(figures: Figures, quick: bool) -> None:
+    """Milliseconds a sample when making it and using it each take 5."""
+    rounds, count = (3, 150) if quick else (5, 1000)
+    with Processes() as processes:
+        broker, supplier, client = (processes.start(OURS) for _ in range(3))
+        frontend, backend = broker.ask("broker")
+        supplier.ask("supplier", backend=backend, patterns=["p"], slow="p", slow_s=OVERLAP_S)
+        client.ask("client", frontend=frontend)
+        for _ in range(rounds):
+            spent = client.ask("stream", product="p", count=count, prefetch=16, consume_s=OVERLAP_S)
+            figures.add(overlap_ms=1000 * spent / count)
+
+
+# --- loss -------------------------------------------------------------------------------
+
+
+def requeue(figures: Figures, quick: bool) -> None:
+    """Seconds from kill -9 of the supplier that has the order until another begins it."""
+    with Processes() as processes:
+        broker, client = processes.start(OURS), processes.start(OURS)
+        frontend, backend = broker.ask("broker")
+        client.ask("client", frontend=frontend)
+        for _ in range(3 if quick else 7):
+            doomed, spare = processes.start(OURS), processes.start(OURS)
+            doomed.ask("supplier", backend=backend, patterns=["p"], hold="p")
+            client.begin("one_at_a_time", product="p", count=1)
+            until(lambda process=doomed: process.ask("calls"))  # type: ignore[misc]
+            spare.ask("supplier", backend=backend, patterns=["p"])
+            killed = time.monotonic()
+            doomed.kill()
+            client.finish()
+            figures.add(requeue_s=spare.ask("called_at")[0] - killed)
+            spare.ask("stop")
+
+
+# --- nothing ----------------------------------------------------------------------------
+
+
+def idle(figures: Figures, quick: bool) -> None:
+    """What ``entrepot broker`` takes with a client and a supplier that have nothing to do."""
+    frontend, backend = two_ends()
+    command = [sys.executable, "-m", "entrepot.cli", "broker"]
+    command += ["--frontend", frontend, "--backend", backend]
+    with Processes() as processes:
+        supplier, client = processes.start(OURS), processes.start(OURS)
+        broker = subprocess.Popen(
+            command,
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            supplier.ask("supplier", backend=backend, patterns=["p"])
+            client.ask("client", frontend=frontend)
+            client.ask("one_at_a_time", product="p", count=10)
+            seconds = 4.0 if quick else 20.0
+            before, started = cpu_s(broker.pid), time.monotonic()
+            time.sleep(seconds)
+            spent = cpu_s(broker.pid) - before
+            figures.add(
+                idle_cpu=spent / (time.monotonic() - started),
+                idle_rss_mb=psutil.Process(broker.pid).memory_info().rss / 1e6,
+            )
+        finally:
+            broker.kill()
+            broker.wait()
