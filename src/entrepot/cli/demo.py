@@ -154,9 +154,8 @@ def _show(summary: Summary, console: Console) -> None:
         ("switch", f"{summary.switch['dropped']} orders dropped, nothing stale served after it"),
         (
             "kill -9",
-            f"{kill['supplier']} had batch {kill['batch']} in its hands, "
-            f"{kill['made_by']} made it {kill['came_again_after_s'] * 1e3:,.0f} ms",
-            "later; nothing lost, nothing twice",
+            f"{kill['supplier']} had batch {kill['batch']} in its hands; {kill['made_by']} made it",
+            f"{kill['came_again_after_s'] * 1e3:,.0f} ms later; nothing lost, nothing twice",
         ),
         ("left behind", "no process, no shared memory, no file"),
     ):

@@ -156,7 +156,8 @@ def command(
             if stopper.number is None:
                 raise
         except EntrepotError:
-            _report(tally, json=json, quiet=output_to == "-")
+            if tally.came or json:
+                _report(tally, json=json, quiet=output_to == "-")
             raise
     _report(tally, json=json, quiet=output_to == "-")
     if stopper.number is not None and tally.came < count:
@@ -373,6 +374,6 @@ def file_name(product_id: str) -> str:
     kept = re.sub(r"[^\w.@ +=-]", "_", product_id).strip(". ")[:NAME_CHARS]
     while len(kept.encode()) > 2 * NAME_CHARS:
         kept = kept[:-1]
-    if kept == product_id:
+    if kept and kept == product_id:
         return kept
     return f"{kept or 'product'}~{hashlib.sha256(product_id.encode()).hexdigest()[:8]}"

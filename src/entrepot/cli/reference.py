@@ -24,10 +24,12 @@ HEAD = """\
 instead; [settings.md](settings.md) lists what has no option.
 
 Exit codes: 0 all is well; 1 something is wrong, told on standard error in a line that starts
-`error (code):`; 2 the command line makes no sense; 130 and 143 stopped by Ctrl-C or SIGTERM
-before the work was done. With `--json` standard output holds one JSON object a line and nothing
-else; each has an `event`, and what is wrong is an `error` with `code` and `message` as well.
-Progress and logs go to standard error: logs are text on a terminal and JSON otherwise.
+`error (code):`; 2 the command line makes no sense; 70 the broker itself failed, with a traceback;
+130 and 143 stopped by Ctrl-C or SIGTERM before the work was done.
+
+With `--json` standard output holds one JSON object a line and nothing else; each has an `event`,
+and what is wrong is an `error` with `code` and `message` as well. Progress and logs go to standard
+error: logs are text on a terminal and JSON otherwise.
 """
 
 
@@ -64,7 +66,12 @@ def _section(path: str, command: Any) -> list[str]:
             lines.append(paragraph + "\n")
     rows = [_row(parameter) for parameter in command.params if not parameter.hidden]
     if rows:
-        lines += ["| | default | variable | |", "| --- | --- | --- | --- |", *rows, ""]
+        lines += [
+            "| option | default | variable | meaning |",
+            "| --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
     return lines
 
 

@@ -1,0 +1,117 @@
+"""Sizes, names of files, figures, and what is local."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrepot.cli import output
+from entrepot.cli.broker import is_local
+from entrepot.cli.options import parse_size, show_size
+from entrepot.cli.pull import Tally, file_name
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("1", 1),
+        ("4096", 4096),
+        ("1MiB", 1 << 20),
+        ("64 KiB", 64 << 10),
+        ("1.5kb", 1500),
+        ("2GB", 2_000_000_000),
+        (" 7b ", 7),
+    ],
+)
+def test_sizes(text: str, nbytes: int) -> None:
+    assert parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "-1", "1 MiBs", "1e6", "0", "0.2b", "1,5MB", "٣x"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"size|byte"):
+        parse_size(text)
+
+
+@given(st.integers(min_value=1, max_value=1 << 40))
+def test_a_size_that_is_shown_is_read_back(nbytes: int) -> None:
+    assert parse_size(show_size(nbytes)) == nbytes
+
+
+@given(st.text())
+def test_any_product_has_a_name_for_a_file(product: str) -> None:
+    name = file_name(product)
+    assert Path(name).name == name
+    assert name not in ("", ".", "..")
+    assert "\0" not in name
+    assert len(name.encode()) < 200
+
+
+def test_plain_names_stay_and_alike_ones_differ() -> None:
+    assert file_name("layer_3") == "layer_3"
+    assert file_name("ñandú 1") == "ñandú 1"
+    assert file_name("a/b") != file_name("a_b")
+    assert file_name("a/b") != file_name("a|b")
+    assert file_name("x" * 500) != file_name("x" * 501)
+
+
+@given(st.text(), st.integers(min_value=1, max_value=30))
+def test_what_is_shown_of_a_name_is_one_printable_line(name: str, most: int) -> None:
+    said = output.shown(name, most)
+    assert said.isprintable()
+    assert len(said) <= most
+
+
+@given(st.text())
+def test_an_event_is_one_line_of_json(text: str) -> None:
+    import io
+    from contextlib import redirect_stdout
+
+    with redirect_stdout(io.StringIO()) as out:
+        output.emit("event", text=text)
+    (line,) = out.getvalue().split("\n")[:-1]
+    assert json.loads(line) == {"event": "event", "text": text}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.00031, "310 µs"), (0.0042, "4.2 ms"), (1.5, "1.50 s")]
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert output.duration(seconds) == said
+
+
+def test_percentiles() -> None:
+    values = [float(n) for n in range(100)]
+    assert output.percentile(values, 0.5) == 50
+    assert output.percentile(values, 0.99) == 99
+    assert output.percentile([1.0], 0.99) == 1
+    assert output.percentile([], 0.5) is None
+
+
+def test_a_summary_of_nothing_has_no_rates() -> None:
+    said = Tally("x", 3).summary()
+    assert (said["came"], said["orders_per_s"], said["latency_p50_s"]) == (0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "local"),
+    [
+        ("tcp://127.0.0.1:5555", True),
+        ("tcp://127.8.8.8:1", True),
+        ("tcp://localhost:1", True),
+        ("tcp://[::1]:1", True),
+        ("ipc:///tmp/x", True),
+        ("tcp://*:5555", False),
+        ("tcp://0.0.0.0:5555", False),
+        ("tcp://[::]:5555", False),
+        ("tcp://eth0:5555", False),
+        ("tcp://localhost.example.org:1", False),
+    ],
+)
+def test_who_can_be_reached_from_elsewhere(endpoint: str, local: bool) -> None:
+    assert is_local(endpoint) is local
