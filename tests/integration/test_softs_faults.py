@@ -31,13 +31,13 @@ from entrepot.settings import BrokerSettings
 from tests.peer.generator import Generator
 from tests.peer.payload import payload
 from tests.peer.process import LineProcess
-from tests.peer.raw import RawClient, RawSupplier, RawV1
+from tests.peer.raw import RawClient, RawSupplier, RawV1, canary, stats
 from tests.peer.waiting import until
 
 NBYTES = 64
 LOCAL = "tcp://127.0.0.1:*"
-SWIFT = {"beat_s": 0.05, "suspect_s": 0.15, "dead_s": 0.4, "reconnect_grace_s": 0.1}
-"""Silence ends a supplier soon; ``canary`` tells that as much time has passed."""
+SWIFT = {"beat_s": 0.1, "suspect_s": 0.5, "dead_s": 1.5}
+"""Silence ends a supplier soon, and ``canary`` tells that as much time has passed."""
 
 
 class Market:
@@ -84,19 +84,11 @@ class Market:
         return self._stack.enter_context(RawV1(endpoint))
 
     def stats(self) -> dict[str, Any]:
-        """As a version-2 client sees them that comes and goes."""
-        with RawClient(self.broker.frontend) as watcher:
-            watcher.hello()
-            figures: dict[str, Any] = watcher.ask(b"STATS")["stats"]
-            watcher.send(b"GOODBYE")
-            return figures
+        return stats(self.broker.frontend)
 
     def canary(self) -> None:
-        """Return when a silent supplier that came now has been given up."""
-        dropped = self.stats()["dropped"].get("silent", 0)
-        with RawSupplier(self.broker.backend) as silent:
-            silent.ready("canary")
-            until(lambda: self.stats()["dropped"].get("silent", 0), lambda now: now > dropped)
+        """Return when silence that began now has lasted for ``dead_s``."""
+        canary(self.broker.frontend, self.broker.backend)
 
 
 @pytest.fixture
@@ -159,8 +151,7 @@ def test_double(market: Market) -> None:
         assert made.bytes() == wanted
         zombie.signal(signal.SIGCONT)
         zombie.ask("release")
-        # It has written, answered, and is heard of again.
-        until(lambda: market.stats()["suppliers"]["connected"], lambda count: count == 2)
+        until(lambda: zombie.ask("served"))  # it has written what it was asked for
         assert made.bytes() == wanted
     assert have(client, "q") == payload("q", "living", NBYTES)
 
@@ -291,7 +282,7 @@ def test_idle(market: Market) -> None:
     """There a supplier without orders for 60 s is dropped."""
     client = market.client()
     market.supplier(Generator("idle"), "p")
-    for _ in range(3):
+    for _ in range(2):
         market.canary()
     assert have(client, "p") == payload("p", "idle", NBYTES)
 
@@ -394,7 +385,7 @@ def test_timeout(market: Market) -> None:
     started = time.monotonic()
     with pytest.raises(OrderTimeout):
         have(client, "nobody's", timeout_s=0.5)
-    assert 0.5 <= time.monotonic() - started < 2
+    assert 0.5 <= time.monotonic() - started < 5
 
 
 def test_timeout_without_a_broker(market: Market) -> None:
@@ -406,7 +397,7 @@ def test_timeout_without_a_broker(market: Market) -> None:
         started = time.monotonic()
         with pytest.raises((OrderTimeout, BrokerUnavailable)):
             ask()
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 5
 
 
 def test_hwm() -> None:

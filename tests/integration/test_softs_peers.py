@@ -17,7 +17,7 @@ from tests.peer import peer_env
 from tests.peer.host import Host, softs_host
 from tests.peer.payload import payload
 from tests.peer.process import LineProcess
-from tests.peer.raw import RawClient, RawSupplier, RawV1
+from tests.peer.raw import RawClient, RawSupplier, RawV1, canary
 from tests.peer.waiting import until
 from tests.unit.market import make_vectors
 
@@ -344,9 +344,7 @@ def test_an_idle_supplier_is_kept(market: Market) -> None:
     client = market.client()
     market.supplier("p", name="idle")
     for _ in range(3):
-        market.raw_supplier("silent")
-        until(lambda: client.ask("stats")["connected_suppliers"], lambda count: count == 2)
-        until(lambda: client.ask("stats")["connected_suppliers"], lambda count: count == 1)
+        canary(market.broker.frontend, market.broker.backend)
     slot = client.ask("sample", product="p", timeout_ms=10_000)
     assert read(client, slot) == payload("p", "idle", NBYTES)
 

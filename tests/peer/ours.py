@@ -55,6 +55,10 @@ class Driven:
         """When each call began, on the machine's monotonic clock."""
         return self._called_at
 
+    def served(self) -> int:
+        """Products that were made and written."""
+        return self._supplier.served
+
     def release(self) -> None:
         self._generator.release()
 

@@ -11,6 +11,8 @@ from typing import Any, Self
 import msgspec
 import zmq
 
+from tests.peer.waiting import until
+
 LIMIT_S = 20.0
 """How long an expected message may take on a busy machine."""
 
@@ -161,3 +163,25 @@ class RawSupplier(RawV2):
     def done(self, work: dict[str, Any], **fields: object) -> None:
         result = {"order_id": work["order_id"], "lease": work["lease"]} | fields
         self.send(b"DONE", {"results": [result]})
+
+
+def stats(frontend: str) -> dict[str, Any]:
+    """STATS, as a version-2 client sees them that comes and goes."""
+    with RawClient(frontend) as watcher:
+        watcher.hello()
+        figures: dict[str, Any] = watcher.ask(b"STATS")["stats"]
+        watcher.send(b"GOODBYE")
+        return figures
+
+
+def canary(frontend: str, backend: str) -> None:
+    """Return when a supplier that came now and says nothing more has been given up for silence."""
+
+    def given_up() -> int:
+        count: int = stats(frontend)["dropped"].get("silent", 0)
+        return count
+
+    before = given_up()
+    with RawSupplier(backend) as silent:
+        silent.ready("canary")
+        until(given_up, lambda now: now > before)
