@@ -4,30 +4,17 @@ A segment is a file ``/dev/shm/entrepot-<32 hex digits>``, opened with ``os.open
 that is all that ``shm_open`` does; the standard library's own door to it,
 ``multiprocessing.shared_memory``, makes every process that attaches remember the segment in a
 ``resource_tracker``, which unlinks the *owner's* segment when the one that attached ends. And
-the directory is needed anyway: to see what is free, and to find what killed owners left.
-
-**Who lives.** The owner holds an ``flock`` on the segment, through a descriptor of its own.
-The kernel drops the lock when the owner ends, however it ends, so whoever can take the lock
-knows that the owner is dead and may unlink. No process ids are involved: containers that share
-``/dev/shm`` but not their process table agree. A forked child closes its copy of that
-descriptor at once; else the lock would live as long as the child.
-
-**Who pays.** ``posix_fallocate`` takes every page before the segment is mapped. Without it a
-full ``/dev/shm`` shows as SIGBUS at some later write.
+the directory is needed anyway: to see what is free, and to find what killed owners left. Who
+owns a segment, and until when, is in ``owned.py``.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import re
-import secrets
 import stat
-import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,25 +26,17 @@ from entrepot.errors import (
     NotOwner,
     SharedMemoryTooSmall,
 )
+from entrepot.mediums import owned
 from entrepot.mediums.base import nbytes_of
 from entrepot.mediums.memory import MappedMedium
+from entrepot.mediums.owned import OPEN_FLAGS, OwnedFile, Place, is_at, random_token
 
 if TYPE_CHECKING:
     from typing import Self
 
 DIRECTORY = Path("/dev/shm")
-NAME = re.compile(r"entrepot-[0-9a-f]{32}")
-CREATE_ATTEMPTS = 16
-"""Names to try before giving up: one is lost when another owner sweeps in the few microseconds
-between its creation and its lock."""
-
-_NO_ROOM = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EFBIG, errno.EDQUOT})
-_OPEN_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-
-
-def random_token() -> str:
-    """32 hex digits from the system's source."""
-    return secrets.token_hex(16)
+PREFIX = "entrepot-"
+NAME = re.compile(re.escape(PREFIX) + "[0-9a-f]{32}")
 
 
 class ShmMedium(MappedMedium):
@@ -71,7 +50,7 @@ class ShmMedium(MappedMedium):
 
     _path: str
     _identity: tuple[int, int]
-    _segment: _Segment
+    _segment: OwnedFile
     _mode: int
     _token: Callable[[], str]
 
@@ -97,7 +76,7 @@ class ShmMedium(MappedMedium):
         """
         nbytes = nbytes_of(slot_nbytes, slots)
         sweep()
-        segment = _Segment(token)
+        segment = OwnedFile(_place(), token)
         try:
             segment.allocate(nbytes)
             fd = segment.reopen(mode)
@@ -134,7 +113,7 @@ class ShmMedium(MappedMedium):
         """
         path = _path_of(address)
         try:
-            fd = os.open(path, os.O_RDWR | _OPEN_FLAGS)
+            fd = os.open(path, os.O_RDWR | OPEN_FLAGS)
         except FileNotFoundError:
             raise MediumGone(
                 f"{address} is not in {DIRECTORY}: its owner has ended, or runs in a container "
@@ -167,7 +146,7 @@ class ShmMedium(MappedMedium):
         )
 
     def gone(self) -> bool:
-        return not _is_at(self._path, self._identity)
+        return not is_at(self._path, self._identity)
 
     def close(self) -> None:
         self._memory = None
@@ -183,122 +162,13 @@ class ShmMedium(MappedMedium):
             raise NotOwner(f"{self.address} was attached here; only its owner may {what} it")
 
 
-class _Segment:
-    """The owner's hold on a name in ``/dev/shm``: the file, and the lock that says it lives."""
-
-    name: str
-    path: Path
-    identity: tuple[int, int]
-    lock_fd: int
-
-    def __init__(self, token: Callable[[], str]) -> None:
-        """Create the file, empty, under the lock.
-
-        A sweeper may meet the file before it is locked, take the lock itself and unlink: then
-        the lock is not ours, or what it is on is no longer there, and another name is tried.
-
-        :raises MediumError: there is no ``/dev/shm``, or names were lost again and again.
-        """
-        for _ in range(CREATE_ATTEMPTS):
-            self.name = f"entrepot-{token()}"
-            self.path = DIRECTORY / self.name
-            if not NAME.fullmatch(self.name):
-                raise BadAddress(f"{self.name} does not end in 32 hex digits; mend the token")
-            if self._take():
-                return
-        raise MediumError(
-            f"could not make a segment in {DIRECTORY} under {CREATE_ATTEMPTS} names, the last "
-            f"{self.name}; does the token give another name each time?"
-        )
-
-    def _take(self) -> bool:
-        with _fork_guard:
-            try:
-                fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, 0o600)
-            except FileExistsError:
-                return False
-            except OSError as error:
-                if error.errno in _NO_ROOM:
-                    raise _too_small(0, error) from error
-                raise MediumError(
-                    f"cannot make a file in {DIRECTORY}: {error}; use a file or TCP medium where "
-                    f"there is no POSIX shared memory"
-                ) from error
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found = os.fstat(fd)
-                self.identity = (found.st_dev, found.st_ino)
-                if _is_at(self.path, self.identity):
-                    self.lock_fd = fd
-                    _held.add(self)
-                    return True
-            except BlockingIOError:
-                with suppress(FileNotFoundError):
-                    self.path.unlink()  # the sweeper may lack the right to
-            os.close(fd)
-            return False
-
-    def allocate(self, nbytes: int) -> None:
-        """Take ``nbytes`` bytes of memory for it, at once and for good.
-
-        :raises SharedMemoryTooSmall: they are not there; none was kept.
-        """
-        try:
-            os.posix_fallocate(self.lock_fd, 0, nbytes)
-        except OverflowError as error:
-            raise _too_small(nbytes, error) from error
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise _too_small(nbytes, error) from error
-            raise MediumError(f"cannot allocate {nbytes} bytes in {DIRECTORY}: {error}") from error
-
-    def reopen(self, mode: int) -> int:
-        """A second descriptor, to map: a mapping keeps the file that it was made of open, and
-        with it that file's lock, also in a forked child that cannot let go of the mapping."""
-        fd = os.open(self.path, os.O_RDWR | _OPEN_FLAGS)
-        os.fchmod(fd, mode)
-        return fd
-
-    def end(self) -> None:
-        """Unlink, then let the lock go; once, and only in the process that made it."""
-        try:
-            _held.remove(self)  # whoever removes it ends it: close, unlink and exit may meet here
-        except KeyError:
-            return
-        with suppress(FileNotFoundError):
-            self.path.unlink()
-        os.close(self.lock_fd)
-
-
 def sweep() -> list[str]:
-    """Unlink the segments whose owners are dead, and return their names.
-
-    Segments of the living, of other users, and of other programs stay. Safe beside an owner
-    that is just starting, and beside other sweepers.
-    """
-    try:
-        found = list(DIRECTORY.iterdir())
-    except FileNotFoundError:
-        return []
-    return [path.name for path in found if NAME.fullmatch(path.name) and _unlink_if_dead(path)]
+    """Unlink the segments whose owners are dead, and return their names. See ``owned.sweep``."""
+    return owned.sweep(_place())
 
 
-def _unlink_if_dead(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
-    except OSError:  # already gone, or another user's
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(fd)
-        if not _is_at(path, (found.st_dev, found.st_ino)):
-            return False
-        path.unlink()
-    except OSError:  # its owner lives; or the sticky bit keeps it for its user
-        return False
-    finally:
-        os.close(fd)
-    return True
+def _place() -> Place:
+    return Place(DIRECTORY, PREFIX, _too_small, _unusable)
 
 
 def _path_of(address: str) -> Path:
@@ -311,45 +181,17 @@ def _path_of(address: str) -> Path:
     return DIRECTORY / name
 
 
-def _is_at(path: Path | str, identity: tuple[int, int]) -> bool:
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return False
-    return (found.st_dev, found.st_ino) == identity
-
-
-def _too_small(nbytes: int, error: Exception) -> SharedMemoryTooSmall:
-    try:
-        room = os.statvfs(DIRECTORY)
-        free = f"{room.f_bavail * room.f_frsize} of {room.f_blocks * room.f_frsize} bytes are free"
-    except OSError as unknown:
-        free = f"what is free is unknown ({unknown})"
-    return SharedMemoryTooSmall(
-        f"{nbytes} bytes of shared memory were asked for, but in {DIRECTORY} {free} ({error}); "
-        f"ask for fewer or smaller slots, or make it larger: shm_size in docker compose, "
-        f"--shm-size for docker run, in Kubernetes an emptyDir with medium: Memory and a larger "
-        f"sizeLimit mounted there"
+def _unusable(error: OSError) -> MediumError:
+    return MediumError(
+        f"cannot make a file in {DIRECTORY}: {error}; use a file or TCP medium where there is no "
+        f"POSIX shared memory"
     )
 
 
-# A lock lives until every copy of its descriptor is closed, and fork copies them: without the
-# hook, a worker forked from a client would keep a dead client's segments from being swept. The
-# guard keeps a fork in another thread from falling between a lock and its being noted here. A
-# child holds nothing, so that neither its exit nor its collector unlinks what is the parent's.
-_fork_guard = threading.RLock()
-_held: set[_Segment] = set()
-
-
-def _let_go_in_child() -> None:
-    for segment in _held:
-        os.close(segment.lock_fd)
-    _held.clear()
-    _fork_guard.release()
-
-
-os.register_at_fork(
-    before=_fork_guard.acquire,
-    after_in_parent=_fork_guard.release,
-    after_in_child=_let_go_in_child,
-)
+def _too_small(nbytes: int, error: Exception) -> SharedMemoryTooSmall:
+    return SharedMemoryTooSmall(
+        f"{nbytes} bytes of shared memory were asked for, but in {DIRECTORY} "
+        f"{owned.free_bytes(DIRECTORY)} ({error}); ask for fewer or smaller slots, or make it "
+        f"larger: shm_size in docker compose, --shm-size for docker run, in Kubernetes an "
+        f"emptyDir with medium: Memory and a larger sizeLimit mounted there"
+    )
