@@ -37,8 +37,8 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.fixture
 def segment() -> Iterator[Path]:
-    """A name of ours in shared memory, not yet taken."""
-    path = Path("/dev/shm") / f"entrepot-{secrets.token_hex(16)}"
+    """A name of ours in shared memory, not yet taken, and none that a medium would sweep away."""
+    path = Path("/dev/shm") / f"entrepot-leaked-{secrets.token_hex(8)}"
     yield path
     path.unlink(missing_ok=True)
 
