@@ -80,20 +80,21 @@ def table(stats: dict[str, Any], endpoint: str) -> RenderableType:
     head = Text(f"broker at {endpoint}")
     figures = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     figures.add_row("orders", _list(orders, STATES))
-    figures.add_row("", f"oldest has waited {output.duration(orders['oldest_age_s'])}")
+    if orders["queued"]:
+        figures.add_row("", f"the oldest has waited {output.duration(orders['oldest_age_s'])}")
     figures.add_row("so far", _list(orders, OUTCOMES))
     figures.add_row(
         "times",
         f"waiting {_mean(stats['wait'])}, making {_mean(stats['service'])} on average",
     )
-    figures.add_row("clients", str(stats["clients"]["connected"]))
+    figures.add_row("clients", f"{stats['clients']['connected']:,}, with this one")
     figures.add_row(
         "suppliers", _list(suppliers, ("connected", "ready", "busy", "suspect", "draining"))
     )
     if stats["refused"]:
         figures.add_row("refused", _list(stats["refused"], sorted(stats["refused"])))
     if stats["dropped"]:
-        figures.add_row("dropped", _list(stats["dropped"], sorted(stats["dropped"])))
+        figures.add_row("gone", _list(stats["dropped"], sorted(stats["dropped"])))
     parts: list[RenderableType] = [head, figures]
     if suppliers["list"]:
         rows = _columns("supplier", "state", "holds", "served", "products")

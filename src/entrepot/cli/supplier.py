@@ -21,8 +21,7 @@ SETTINGS = current().supplier
 
 log = logging.getLogger("entrepot.cli.supplier")
 
-LOOK_S = 0.05
-WAIT_S = 1.0
+LOOK_S = 1.0
 """How often it is looked whether serving ended before it began."""
 
 
@@ -111,9 +110,9 @@ def command(
 
 def _tell(supplier: Supplier, patterns: list[str], over: threading.Event) -> None:
     """Say when the broker has taken the patterns."""
-    while not over.wait(LOOK_S):
+    while not over.is_set():
         try:
-            supplier.wait_registered(WAIT_S)
+            supplier.wait_registered(LOOK_S)
         except BrokerUnavailable:
             continue
         except EntrepotError:
