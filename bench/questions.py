@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import psutil
 
@@ -18,7 +19,10 @@ SUPPLIERS = 200
 WAITING = 10_000
 MIB = 1 << 20
 SHM_SLOTS = 8
+SHM_CREDIT = 4
 OVERLAP_S = 0.005
+OVERLAP_CREDIT = 2
+"""Orders that the supplier has in hand, so that the next is there when it has made one."""
 
 
 # --- scale ------------------------------------------------------------------------------
@@ -87,7 +91,7 @@ def shm(figures: Figures, quick: bool) -> None:
 def _moving(processes: Processes, nbytes: int) -> tuple[LineProcess, int]:
     broker, supplier, client = (processes.start(OURS) for _ in range(3))
     frontend, backend = broker.ask("broker")
-    supplier.ask("supplier", backend=backend, patterns=["p"], credit=2, nbytes=nbytes)
+    supplier.ask("supplier", backend=backend, patterns=["p"], credit=SHM_CREDIT, nbytes=nbytes)
     client.ask("client", frontend=frontend, slot_nbytes=nbytes, slots=SHM_SLOTS)
     client.ask("stream", product="p", count=SHM_SLOTS, prefetch=SHM_SLOTS)  # touch every page
     return client, nbytes
@@ -102,7 +106,8 @@ def overlap(figures: Figures, quick: bool) -> None:
     with Processes() as processes:
         broker, supplier, client = (processes.start(OURS) for _ in range(3))
         frontend, backend = broker.ask("broker")
-        supplier.ask("supplier", backend=backend, patterns=["p"], slow="p", slow_s=OVERLAP_S)
+        slow: Any = {"slow": "p", "slow_s": OVERLAP_S, "credit": OVERLAP_CREDIT}
+        supplier.ask("supplier", backend=backend, patterns=["p"], **slow)
         client.ask("client", frontend=frontend)
         for _ in range(rounds):
             spent = client.ask("stream", product="p", count=count, prefetch=16, consume_s=OVERLAP_S)
