@@ -145,6 +145,7 @@ class Broker:
         watched.append((self._wake, POLLIN))
         now = self._clock()
         self._beat_at = due = now + self._settings.beat_s
+        self._awake_at = now
         log.info("clients at %s, suppliers at %s", self.frontend, self.backend)
         try:
             while not self._stop.is_set():
@@ -167,6 +168,12 @@ class Broker:
 
     def _keep_time(self, now: float) -> float:
         """Does what is due, and says when something is due next."""
+        # No sleep is longer than a beat: what is, was the machine's, or a SIGSTOP.
+        slept_s = now - self._awake_at
+        self._awake_at = now
+        if slept_s > 2 * self._settings.beat_s:
+            log.warning("the broker stood still for %.1f s", slept_s)
+            self._desk.apply(ev.Paused(slept_s))
         due = min(self._beat_at, self._ledger.wake_at(now))
         if now >= due:
             self._desk.apply(ev.Ticked())

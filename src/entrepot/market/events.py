@@ -140,6 +140,12 @@ class Ticked(Event, frozen=True):
     """Time passed."""
 
 
+class Paused(Event, frozen=True):
+    """The broker itself stood still for ``seconds``: that silence was nobody else's."""
+
+    seconds: float
+
+
 # --- effects ----------------------------------------------------------------------------
 
 

@@ -86,6 +86,7 @@ class Ledger:
             ev.Left: self._left,
             ev.Dropped: self._dropped,
             ev.Ticked: self._ticked,
+            ev.Paused: self._paused,
         }
 
     def apply(self, event: ev.Event, now: float) -> list[ev.Effect]:
@@ -579,6 +580,18 @@ class Ledger:
             self._client_gone(party, reason)
         else:
             self._supplier_gone(party, reason, now)
+
+    def _paused(self, event: ev.Paused, now: float) -> None:
+        """Nobody is suspect, silent or late for what the broker slept through."""
+        parties: list[Client | Supplier] = [*self.clients.values(), *self.suppliers.values()]
+        for party in parties:
+            party.heard = min(now, party.heard + event.seconds)
+            if party.away_since is not None:
+                party.away_since = min(now, party.away_since + event.seconds)
+        for supplier in self.suppliers.values():
+            if supplier.version == 1:
+                for order in supplier.held.values():
+                    order.dispatched_at = min(now, order.dispatched_at + event.seconds)
 
     def _ticked(self, _event: ev.Ticked, now: float) -> None:
         """Nobody is given an order in this step that is to end in it, or who is to be suspect."""
