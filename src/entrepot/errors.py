@@ -189,7 +189,25 @@ class NotBytes(MediumError, TypeError):
     code = "not_bytes"
 
 
-class SharedMemoryTooSmall(MediumError, OSError):
+class MediumFull(MediumError, OSError):
+    """There is no room for the medium, or for what was to be written to it."""
+
+    code = "medium_full"
+
+
+class MediumTimeout(MediumError, TimeoutError):
+    """The other side of a medium did not do its part in the time that was given."""
+
+    code = "medium_timeout"
+
+
+class Fenced(MediumError, PermissionError):
+    """The slot does not wait for this write any more: its order has ended, or moved elsewhere."""
+
+    code = "fenced"
+
+
+class SharedMemoryTooSmall(MediumFull):
     """``/dev/shm`` has no room for the segment."""
 
     code = "shared_memory_too_small"

@@ -6,6 +6,8 @@ passed in code or on a command line wins. ``docs/settings.md`` is made from this
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -94,6 +96,33 @@ class SupplierSettings(Section):
     drain_s: float = Field(
         default=30.0, gt=0, description="Seconds to finish what is held after SIGTERM."
     )
+    mediums: str = Field(
+        default="",
+        description="Mediums of clients that are taken, such as shm,tcp; all known ones if empty.",
+    )
+    file_root: str | None = Field(
+        default=None,
+        description="Directory in which clients' files may be; without it no files are taken.",
+    )
+    tcp_networks: str = Field(
+        default="",
+        description="Networks in which clients may be, such as 10.0.0.0/8,fd00::/8; any if empty.",
+    )
+    tcp_timeout_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="Seconds that a client may take to connect, to answer, or to take a part.",
+    )
+    tcp_slowest_nbytes_s: int = Field(
+        default=1 << 20,
+        ge=1,
+        description="Bytes a second below which a transfer, after the time-out, is given up.",
+    )
+    tcp_idle_s: float = Field(
+        default=30.0,
+        gt=0,
+        description="Seconds that a connection to a client is kept without being used.",
+    )
 
 
 class ClientSettings(Section):
@@ -108,6 +137,43 @@ class ClientSettings(Section):
     )
     slots: int = Field(default=64, ge=1, le=65_536, description="Slots of the medium.")
     slot_nbytes: int = Field(default=1 << 20, ge=1, description="Bytes of one slot.")
+    medium: Literal["shm", "file", "tcp"] = Field(
+        default="shm", description="What carries the products: shm, file or tcp."
+    )
+    file_root: str | None = Field(
+        default=None, description="Directory in which a medium of files makes its own."
+    )
+    file_network: bool = Field(
+        default=False, description="Whether that directory is on a network file system."
+    )
+    tcp_host: str = Field(
+        default="127.0.0.1", description="Where a TCP medium listens: an address, or a name."
+    )
+    tcp_port: int = Field(
+        default=0, ge=0, le=65_535, description="Its port; any that is free if 0."
+    )
+    tcp_advertise: str | None = Field(
+        default=None,
+        description="Where suppliers connect, host or host:port, if not where it listens.",
+    )
+    tcp_timeout_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="Seconds that a supplier may take to say what it wants, or to send a part.",
+    )
+    tcp_slowest_nbytes_s: int = Field(
+        default=1 << 20,
+        ge=1,
+        description="Bytes a second below which a transfer, after the time-out, is given up.",
+    )
+    tcp_idle_s: float = Field(
+        default=120.0,
+        gt=0,
+        description="Seconds that a supplier may keep its connection without using it.",
+    )
+    tcp_max_connections: int = Field(
+        default=256, ge=1, description="Suppliers connected to a TCP medium at once."
+    )
     max_corrupt: int = Field(
         default=3, ge=1, description="Wrong checksums in a row before CorruptProduct is raised."
     )

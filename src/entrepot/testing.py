@@ -341,7 +341,24 @@ class MediumContract:
             window = medium.view(medium.offset(1), 4)
             assert window.readonly
             supplier.write(medium.offset(1), b"seen", 64)
+            medium.checksum(medium.offset(1), 4)
             assert window.tobytes() == b"seen"
+
+    def test_what_is_seen_is_what_was_summed(self) -> None:
+        with self.make(1000, 2) as medium, self.attached(medium, 1) as supplier:
+            for round_ in range(3):
+                data = bytes([round_ + 1]) * 1000
+                said = supplier.write_checksummed(medium.offset(1), data, 1000)
+                assert medium.checksum(medium.offset(1), 1000) == said
+                assert medium.view(medium.offset(1), 1000).tobytes() == data
+
+    def test_a_supplier_sees_what_the_owner_wrote_last(self) -> None:
+        with self.make(64, 2) as medium, self.attached(medium, 1) as supplier:
+            for data in (b"one", b"two"):
+                medium.write(medium.offset(1), data)
+                assert supplier.read(medium.offset(1), 3) == data
+                assert supplier.view(medium.offset(1), 3).tobytes() == data
+                assert medium.view(medium.offset(1), 3).tobytes() == data
 
     def test_a_slot_is_filled_in_place(self) -> None:
         with self.make(64, 2) as medium, self.attached(medium, 1) as supplier:

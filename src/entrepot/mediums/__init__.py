@@ -1,18 +1,22 @@
 """Mediums carry the bytes of products between two processes; the broker never sees them.
 
-``ShmMedium`` is for one machine. :func:`attach` finds the class by the address; a medium of
-your own takes part after :func:`register`, and ``entrepot.testing.MediumContract`` proves it.
+``ShmMedium`` is for one machine, ``FilesystemMedium`` for a directory that is shared.
+:func:`attach` finds the class by the address; a medium of your own takes part after
+:func:`register`, and ``entrepot.testing.MediumContract`` proves it.
 """
 
 from entrepot.mediums.attachments import Attachments
 from entrepot.mediums.base import Medium, as_bytes, checksum_of
+from entrepot.mediums.filesystem import FilesystemMedium
 from entrepot.mediums.registry import attach, register, schemes
 from entrepot.mediums.shm import ShmMedium
 
 register(ShmMedium.scheme, ShmMedium)
+register(FilesystemMedium.scheme, FilesystemMedium)
 
 __all__ = [
     "Attachments",
+    "FilesystemMedium",
     "Medium",
     "ShmMedium",
     "as_bytes",

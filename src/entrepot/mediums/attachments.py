@@ -8,9 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from entrepot.errors import ConfigurationError, MediumGone
+from entrepot.errors import ConfigurationError
 from entrepot.mediums.base import Medium
-from entrepot.mediums.registry import attach
+from entrepot.mediums.registry import attach, class_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -22,7 +22,8 @@ class Attachments:
     A segment stays in memory for as long as anybody has it mapped, so one whose owner is gone
     is let go: at the next :meth:`get` of another address, or at :meth:`drop_gone`, which an idle
     supplier calls now and then. May be used from several threads; one that still writes to a
-    medium which leaves the cache keeps the memory until it is done.
+    medium which leaves the cache keeps the memory until it is done. Orders with addresses of
+    their own share what is attached for their place.
 
     :param capacity: how many mediums, at least 1; each may hold a whole ring of slots mapped.
     :param attach: gives the medium of an address.
@@ -42,39 +43,40 @@ class Attachments:
         :raises BadAddress: it is not an address, or not one that is allowed.
         :raises MediumGone: its owner has unlinked it.
         """
+        place = class_of(address).place_of(address)
         with self._lock:
-            medium = self._mediums.get(address)
+            medium = self._mediums.get(place)
+            if medium is not None and not medium.worth_keeping():
+                del self._mediums[place]
+                medium.close()
+                medium = None
             if medium is None:
                 self._drop_gone()
                 medium = self._attach(address)
-                self._mediums[address] = medium
+                self._mediums[place] = medium
                 while len(self._mediums) > self._capacity:
                     _, oldest = self._mediums.popitem(last=False)
                     oldest.close()
                 return medium
-            if medium.gone():
-                del self._mediums[address]
-                medium.close()
-                raise MediumGone(f"{address} was unlinked by its owner")
-            self._mediums.move_to_end(address)
-            return medium
+            self._mediums.move_to_end(place)
+            return medium.at(address)
 
     def drop(self, address: str) -> None:
         """Let go of the medium at ``address``, if it is here."""
         with self._lock:
-            medium = self._mediums.pop(address, None)
+            medium = self._mediums.pop(class_of(address).place_of(address), None)
             if medium is not None:
                 medium.close()
 
     def drop_gone(self) -> int:
-        """Let go of every medium whose owner has unlinked it, and return how many those were."""
+        """Let go of every medium that is not worth keeping, and return how many those were."""
         with self._lock:
             return self._drop_gone()
 
     def _drop_gone(self) -> int:
-        gone = [address for address, medium in self._mediums.items() if medium.gone()]
-        for address in gone:
-            self._mediums.pop(address).close()
+        gone = [place for place, medium in self._mediums.items() if not medium.worth_keeping()]
+        for place in gone:
+            self._mediums.pop(place).close()
         return len(gone)
 
     def close(self) -> None:
@@ -87,7 +89,7 @@ class Attachments:
         return len(self._mediums)
 
     def __contains__(self, address: str) -> bool:
-        return address in self._mediums
+        return class_of(address).place_of(address) in self._mediums
 
     def __enter__(self) -> Self:
         return self

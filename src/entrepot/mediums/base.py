@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from entrepot.settings import SupplierSettings
+
 POISON = 0xDB
 """What a freed slot is filled with under ``poison=True``; as a float it is about -1e17."""
 
@@ -97,9 +99,16 @@ class Medium(ABC):
     """What its addresses start with."""
 
     in_place: ClassVar[bool]
-    """Whether a writable :meth:`view` of an attached medium is the owner's own memory.
+    """Whether a :meth:`view` of an attached medium is the owner's own memory, and may be written.
 
-    Where it is false a supplier fills memory of its own and sends it with ``write``.
+    Where it is false a supplier fills memory of its own and sends it with ``write``; there a
+    view is a copy.
+    """
+
+    fences: ClassVar[bool] = False
+    """Whether each order has an address of its own, and one that was taken back is refused.
+
+    Where it is false, a slot whose supplier was lost cannot be used again.
     """
 
     def __init__(
@@ -131,9 +140,11 @@ class Medium(ABC):
 
     @classmethod
     @abstractmethod
-    def attach(cls, address: str) -> Self:
+    def attach(cls, address: str, settings: SupplierSettings | None = None) -> Medium:
         """The supplier's side of the medium that ``address`` names.
 
+        :param settings: what this supplier allows, and how long it waits; by default what the
+            environment says.
         :raises BadAddress: it is not an address of this kind of medium.
         :raises MediumGone: nothing is there (any more).
         """
@@ -157,6 +168,7 @@ class Medium(ABC):
         :param lease: the dispatch this write belongs to; a medium that can fence refuses another.
         :raises SlotOutOfRange: ``offset`` and ``limit`` are not all within the medium.
         :raises ProductTooLarge: ``data`` is longer than ``limit``. Nothing was written.
+        :raises Fenced: the slot does not wait for this write. Nothing was written.
         :raises NotBytes: ``data`` is not a C-contiguous buffer.
         :raises Closed: after ``close``.
         """
@@ -177,9 +189,10 @@ class Medium(ABC):
 
     @abstractmethod
     def view(self, offset: int, nbytes: int, *, writable: bool = False) -> memoryview:
-        """A window on ``nbytes`` bytes from ``offset``, without a copy.
+        """A window on ``nbytes`` bytes from ``offset``, without a copy for the owner.
 
-        It may outlive ``close``: the memory stays until the last window on it is gone.
+        It may outlive ``close``: the memory stays until the last window on it is gone. What a
+        supplier wrote is certain to show once the owner has taken its :meth:`checksum`.
 
         :raises SlotOutOfRange: they are not all within the medium.
         :raises Closed: after ``close``.
@@ -187,7 +200,10 @@ class Medium(ABC):
 
     @abstractmethod
     def checksum(self, offset: int, nbytes: int) -> int:
-        """xxh3 (64 bit) of ``nbytes`` bytes from ``offset``; errors as :meth:`read`."""
+        """xxh3 (64 bit) of ``nbytes`` bytes from ``offset``; errors as :meth:`read`.
+
+        What the owner sees through :meth:`view` afterwards is what was summed here.
+        """
 
     @abstractmethod
     def gone(self) -> bool:
@@ -211,6 +227,45 @@ class Medium(ABC):
     def closed(self) -> bool:
         """Whether ``close`` was called."""
 
+    # --- who may write: for mediums that can tell ----------------------------------------
+
+    def grant(self, offset: int, nbytes: int, *, readonly: bool = False) -> str:
+        """The address for one order, whose slot is the ``nbytes`` at ``offset``; owner only.
+
+        Whoever has it may write there or, with ``readonly``, read there. It takes the place of
+        what was granted at that offset before. A medium that does not fence has one address.
+        """
+        del offset, nbytes, readonly
+        return self.address
+
+    def revoke(self, offset: int) -> None:
+        """Take back what was granted at ``offset``: on return nobody writes there; owner only."""
+        del offset
+
+    def written(self, offset: int) -> int:
+        """The lease of the last write to the slot at ``offset``, if it is complete.
+
+        0 when there was none since the slot was granted, or for a medium that does not fence.
+        """
+        del offset
+        return 0
+
+    # --- for suppliers that keep what they attached ---------------------------------------
+
+    @classmethod
+    def place_of(cls, address: str) -> str:
+        """What the addresses of one medium have in common; orders of one place share it."""
+        return address
+
+    def at(self, address: str) -> Medium:
+        """This attached medium for an order at ``address``, which is of the same place."""
+        del address
+        return self
+
+    def worth_keeping(self) -> bool:
+        """Whether a supplier should keep it attached for orders to come. Does not wait."""
+        return not self.gone()
+
     # --- the same for all ---------------------------------------------------------------
 
     def offset(self, slot: int) -> int:
@@ -230,10 +285,7 @@ class Medium(ABC):
         Called on every release; without ``poison`` it does nothing.
         """
         if self.poison:
-            offset = self.offset(slot)
-            self.view(offset, self.slot_nbytes, writable=True)[:] = bytes([POISON]) * (
-                self.slot_nbytes
-            )
+            self.write(self.offset(slot), bytes([POISON]) * self.slot_nbytes)
 
     def check_range(self, offset: int, nbytes: int) -> None:
         """Refuse what does not lie wholly within the medium.

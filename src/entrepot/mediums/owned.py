@@ -159,9 +159,8 @@ class OwnedFile:
         A mapping keeps the file that it was made of open, and with it that file's lock, also in a
         forked child that cannot let go of the mapping.
         """
-        fd = os.open(self.path, os.O_RDWR | OPEN_FLAGS)
-        os.fchmod(fd, mode)
-        return fd
+        os.fchmod(self.lock_fd, mode)
+        return os.open(self.path, os.O_RDWR | OPEN_FLAGS)
 
     def end(self) -> None:
         """Unlink, then let the lock go; once, and only in the process that made it."""

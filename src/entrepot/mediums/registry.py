@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from entrepot.errors import BadAddress, ConfigurationError
 from entrepot.mediums.base import Medium
+
+if TYPE_CHECKING:
+    from entrepot.settings import SupplierSettings
 
 _classes: dict[str, type[Medium]] = {}
 
@@ -30,12 +34,10 @@ def schemes() -> tuple[str, ...]:
     return tuple(sorted(_classes))
 
 
-def attach(address: str, *, allowed: Collection[str] | None = None) -> Medium:
-    """Attach to the medium that ``address`` names, of whatever kind it is.
+def class_of(address: str) -> type[Medium]:
+    """The class whose scheme ``address`` starts with.
 
-    :param allowed: the schemes that this supplier takes; all known ones by default.
-    :raises BadAddress: no medium has that scheme, it is not allowed, or its own check failed.
-    :raises MediumGone: nothing is there (any more).
+    :raises BadAddress: no medium has that scheme.
     """
     scheme, colon, _ = address.partition(":")
     medium_class = _classes.get(scheme) if colon else None
@@ -44,8 +46,26 @@ def attach(address: str, *, allowed: Collection[str] | None = None) -> Medium:
             f"{address[:200]!r} is not the address of a medium; known are "
             f"{', '.join(f'{known}:...' for known in schemes())}"
         )
+    return medium_class
+
+
+def attach(
+    address: str,
+    *,
+    allowed: Collection[str] | None = None,
+    settings: SupplierSettings | None = None,
+) -> Medium:
+    """Attach to the medium that ``address`` names, of whatever kind it is.
+
+    :param allowed: the schemes that this supplier takes; all known ones by default.
+    :param settings: see :meth:`Medium.attach`.
+    :raises BadAddress: no medium has that scheme, it is not allowed, or its own check failed.
+    :raises MediumGone: nothing is there (any more).
+    """
+    medium_class = class_of(address)
+    scheme = address.partition(":")[0]
     if allowed is not None and scheme not in allowed:
         raise BadAddress(
             f"{address[:200]!r} is refused: this process takes only {', '.join(sorted(allowed))}"
         )
-    return medium_class.attach(address)
+    return medium_class.attach(address, settings)

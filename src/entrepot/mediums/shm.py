@@ -34,6 +34,8 @@ from entrepot.mediums.owned import OPEN_FLAGS, OwnedFile, Place, is_at, random_t
 if TYPE_CHECKING:
     from typing import Self
 
+    from entrepot.settings import SupplierSettings
+
 DIRECTORY = Path("/dev/shm")
 PREFIX = "entrepot-"
 NAME = re.compile(re.escape(PREFIX) + "[0-9a-f]{32}")
@@ -103,7 +105,7 @@ class ShmMedium(MappedMedium):
         return medium
 
     @classmethod
-    def attach(cls, address: str) -> Self:
+    def attach(cls, address: str, settings: SupplierSettings | None = None) -> Self:
         """Map the segment that ``address`` names, as one slot of all its bytes.
 
         :raises BadAddress: not ``shm:entrepot-<32 hex digits>``, or not a segment.
@@ -111,6 +113,7 @@ class ShmMedium(MappedMedium):
             ``/dev/shm`` than the owner's.
         :raises MediumDenied: it belongs to another user.
         """
+        del settings
         path = _path_of(address)
         try:
             fd = os.open(path, os.O_RDWR | OPEN_FLAGS)

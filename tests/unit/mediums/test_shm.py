@@ -26,6 +26,7 @@ from entrepot.errors import (  # noqa: E402
     SharedMemoryTooSmall,
 )
 from entrepot.mediums import ShmMedium, shm  # noqa: E402
+from entrepot.mediums.owned import random_token  # noqa: E402
 from entrepot.testing import MediumContract  # noqa: E402
 
 PLACE = "entrepot-" + "f0" * 16
@@ -391,7 +392,7 @@ def test_the_resource_tracker_never_hears_of_it() -> None:
 
 
 def test_names_are_random() -> None:
-    tokens = {shm.random_token() for _ in range(100)}
+    tokens = {random_token() for _ in range(100)}
     assert len(tokens) == 100
     assert all(re.fullmatch(r"[0-9a-f]{32}", token) for token in tokens)
     assert all(len(set(column)) > 4 for column in itertools.islice(zip(*tokens, strict=True), 32))
