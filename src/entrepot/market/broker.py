@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
+import select
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
 
 import zmq
-from zmq.backend import zmq_poll
 
 from entrepot.errors import Closed, UsedAfterFork
 from entrepot.market import events as ev
@@ -25,7 +25,6 @@ from entrepot.market.desk import Desk
 from entrepot.market.ledger import Ledger
 from entrepot.market.port import Port
 from entrepot.market.post import Post
-from entrepot.market.sockets import POLLIN
 from entrepot.settings import BrokerSettings
 
 log = logging.getLogger("entrepot.broker")
@@ -131,6 +130,11 @@ class Broker:
             self._ledger, self._post, self._settings, self.instance, self._clock, self._entropy
         )
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._sleeper = select.epoll()
+        self._sleeper.register(self._wake, select.EPOLLIN)
+        for port in self._ports:
+            self._sleeper.register(port.socket.fileno(), select.EPOLLIN)
+            self._sleeper.register(port.monitor.fileno(), select.EPOLLIN)
         self._state = "bound"
 
     def _close(self) -> None:
@@ -139,32 +143,37 @@ class Broker:
         self._context.term()
 
     def _serve(self) -> None:
-        ports = self._ports
-        watched: list[Any] = [(port.socket, POLLIN) for port in ports]
-        watched += [(port.monitor, POLLIN) for port in ports]
-        watched.append((self._wake, POLLIN))
+        back, front = self._ports
+        monitors = {port.monitor.fileno(): port for port in self._ports}
         now = self._clock()
         self._beat_at = due = now + self._settings.beat_s
         self._awake_at = now
         log.info("clients at %s, suppliers at %s", self.frontend, self.backend)
         try:
             while not self._stop.is_set():
-                busy = zmq_poll(watched, max(0, int((due - now) * 1000) + 1))
-                for port in ports:
-                    for socket, _ in busy:
-                        if socket is port.monitor:
-                            port.drain_monitor()
-                    if port.drain(self._desk.receive, _BURST):
-                        for peer in port.take_closed():
-                            port.forget(peer)
-                            self._desk.apply(ev.Disconnected(peer.session))
+                # ZeroMQ's descriptors tell of a change once, and a send may swallow that: so
+                # whether something can be read is asked of the sockets before each sleep.
+                if not (back.readable() or front.readable()):
+                    wait_s = max(0.0, due - now)
+                    for fd, _ in self._sleeper.poll(math.ceil(wait_s * 1000) / 1000):
+                        if fd in monitors:
+                            monitors[fd].drain_monitor()
+                self._serve_port(back)
+                self._serve_port(front)
                 self._post.flush()
                 now = self._clock()
                 due = self._keep_time(now)
         finally:
             self._state = "closed"
+            self._sleeper.close()
             self._close()
             os.close(self._wake)
+
+    def _serve_port(self, port: Port) -> None:
+        if port.drain(self._desk.receive, _BURST) and port.closing:
+            for peer in port.take_closed():
+                port.forget(peer)
+                self._desk.apply(ev.Disconnected(peer.session))
 
     def _keep_time(self, now: float) -> float:
         """Does what is due, and says when something is due next."""

@@ -112,7 +112,7 @@ class Port:
         self.monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._receive = receiver(self.socket)
         self._send = sender(self.socket)
-        self._readable = readable(self.socket)
+        self.readable = readable(self.socket)
         return self.endpoint
 
     def _lock_path(self, endpoint: str) -> None:
@@ -163,7 +163,7 @@ class Port:
 
     def drain(self, handle: Callable[[Port, Message], None], most: int) -> bool:
         """Hands over what has arrived, at most ``most`` messages; True if nothing is left."""
-        receive, is_readable = self._receive, self._readable
+        receive, is_readable = self._receive, self.readable
         for _ in range(most):
             if not is_readable():
                 return True
