@@ -142,6 +142,9 @@ class Desk:
         self._say_no(port, None, message, "hello_first", "say HELLO first")
 
     def _hello(self, port: Port, peer: Peer | None, message: Message) -> None:
+        # What has gathered belongs to the connection that was: after HELLO a supplier would take
+        # work that is no longer its own, and a client would miss the end of an order.
+        self._post.flush()
         version = p.version_of(message.body)
         if peer is None and len(self._front.peers) + len(self._back.peers) >= (
             self._settings.max_peers

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
 
 from entrepot.market import events as ev
 from entrepot.market.broker import Broker
+from entrepot.market.desk import Desk
 from entrepot.market.ledger import Ledger
+from entrepot.market.outbox import Frames
+from entrepot.market.port import Message, Peer, Port
+from entrepot.market.post import Post
 from entrepot.market.supplier import Supplier
 from entrepot.settings import BrokerSettings
 from tests.peer.raw import RawClient, RawSupplier
@@ -69,3 +79,95 @@ def test_a_pause_of_the_broker_is_nobodys_absence() -> None:
         b"client",
         b"supplier",
     }
+
+
+class SilentPort(Port):
+    """A port without a socket: what is sent is kept."""
+
+    def __init__(self, side: bytes) -> None:
+        super().__init__(zmq.Context.instance(), side)
+        self.sent: list[tuple[bytes, bytes, Any]] = []
+
+    def drain_monitor(self) -> None: ...
+
+    def send(self, peer: Peer, frames: Frames) -> None:
+        self.send_stranger(peer.rid, frames)
+
+    def send_stranger(self, rid: bytes, frames: Frames) -> None:
+        self.sent.append((rid, frames[0], msgspec.msgpack.decode(frames[1])))
+
+
+class Counter:
+    """A broker without its loop: whoever speaks, and when what is gathered leaves, is told."""
+
+    def __init__(self) -> None:
+        settings = BrokerSettings()
+        self.front, self.back = SilentPort(b"c"), SilentPort(b"s")
+        self.post = Post(self.front, self.back, settings)
+        ledger = Ledger(settings, count(1).__next__)
+        self.desk = Desk(ledger, self.post, settings, b"instance", lambda: 0.0, os.urandom)
+
+    def client(self, rid: bytes, command: bytes, **fields: object) -> None:
+        self.desk.receive(self.front, self._message(rid, command, fields))
+
+    def supplier(self, rid: bytes, command: bytes, **fields: object) -> None:
+        self.desk.receive(self.back, self._message(rid, command, fields))
+
+    @staticmethod
+    def _message(rid: bytes, command: bytes, fields: dict[str, object]) -> Message:
+        return Message(zmq.Frame(rid), command, msgspec.msgpack.encode(fields), 2)
+
+    def told(self, rid: bytes, command: bytes) -> list[Any]:
+        sent = [*self.front.sent, *self.back.sent]
+        return [fields for to, said, fields in sent if (to, said) == (rid, command)]
+
+
+@pytest.fixture
+def desk() -> Counter:
+    """A client and a supplier with credit 1, and an order that was given to it."""
+    counter = Counter()
+    counter.client(b"c1", b"HELLO", protocol=2, seq=1, session=b"c" * 16)
+    counter.supplier(b"s1", b"HELLO", protocol=2, seq=1, session=b"s" * 16, product_ids=["a"])
+    counter.supplier(b"s1", b"READY")
+    place = {"address": "nowhere", "offset": 0, "nbytes": 64, "product_id": "a"}
+    counter.client(b"c1", b"ORDERS", orders=[{"order_id": "o1"} | place], seq=2)
+    counter.post.flush()
+    counter.client(b"c1", b"ORDERS", orders=[{"order_id": "o2"} | place], seq=3)
+    return counter
+
+
+def test_an_order_that_ends_as_its_client_comes_back(desk: Counter) -> None:
+    """Its end is told and nothing is missing: else it would be made again, in a slot that is full.
+
+    The supplier's answer and the client's HELLO are read in one turn of the loop.
+    """
+    (work,) = desk.told(b"s1", b"WORK")[0]["orders"]
+    desk.supplier(b"s1", b"DONE", results=[{"order_id": "o1", "lease": work["lease"]}])
+    desk.client(b"c2", b"HELLO", protocol=2, seq=9, session=b"c" * 16, open_orders=["o1", "o2"])
+    desk.post.flush()
+    (welcome,) = desk.told(b"c2", b"REPLY")
+    assert (welcome["hello"]["resumed"], welcome["hello"].get("missing", [])) == (True, [])
+    (fulfilled,) = desk.told(b"c2", b"FULFILLED")
+    assert [each["order_id"] for each in fulfilled["orders"]] == ["o1"]
+
+
+def test_an_order_that_is_given_as_its_supplier_comes_back(desk: Counter) -> None:
+    """It is given with one lease: with two, one of them to nobody, two would write to one slot.
+
+    Its answer, whereupon it is given another order, and its next HELLO are read in one turn.
+    """
+    (work,) = desk.told(b"s1", b"WORK")[0]["orders"]
+    desk.supplier(b"s1", b"DONE", results=[{"order_id": "o1", "lease": work["lease"]}])
+    desk.supplier(
+        b"s2",
+        b"HELLO",
+        protocol=2,
+        seq=9,
+        session=b"s" * 16,
+        product_ids=["a"],
+        holds=[work["lease"]],
+    )
+    desk.supplier(b"s2", b"READY")
+    desk.post.flush()
+    (given,) = desk.told(b"s2", b"WORK")
+    assert [each["order_id"] for each in given["orders"]] == ["o2"]
