@@ -1,8 +1,8 @@
 """The rules of the market: who has which order, and what follows from each event.
 
 A state machine without sockets, threads or clock: ``Ledger.apply(event, now)`` answers with what
-is to be said to whom. Eight invariants hold after every step; ``tests/unit/market/test_ledger.py``
-states each under its name:
+is to be said to whom. Eight invariants hold after every step, and have tests of their names
+(``tests/unit/market/test_ledger.py``, ``test_ledger_cost.py``):
 
 1. ``ends_once``: an accepted order ends in exactly one of fulfilled, failed, cancelled.
 2. ``credit_is_kept``: a supplier holds at most its credit.
@@ -12,7 +12,8 @@ states each under its name:
    registered; failures and losses are counted apart, and each ends the order at its limit.
 5. ``cancel_is_safe``: a cancelled order is never dispatched.
 6. ``gone_is_gone``: who left or died has no orders and holds none.
-7. ``cost``: a step costs the logarithm of what waits (see ``queue.py``).
+7. ``cost``: a step costs the logarithm of what waits, on average over many (see ``queue.py``);
+   ``Ticked`` looks at every party.
 8. ``retry_is_safe``: an order id that is open is taken as the same order.
 """
 
