@@ -493,30 +493,63 @@ def test_logs_name_the_order_and_the_supplier(terminals: Terminals) -> None:
     assert all(each["supplier"] == "poor" and each["order_id"] for each in failed)
 
 
+class OnTerminal:
+    """A command whose standard streams are a terminal, 80 columns wide."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "entrepot.cli", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
+        )
+        os.close(theirs)
+        self.shown = b""
+
+    def read(self, until: str | None = None) -> str:
+        """What was shown, up to and with ``until``, or to the end."""
+        try:
+            while until is None or until.encode() not in self.shown:
+                self.shown += os.read(self._ours, 65536)
+        except OSError:  # the other end is closed: the command has ended
+            assert until is None, self.shown
+        return self.shown.decode(errors="replace")
+
+    def end(self) -> int:
+        """Its exit code; all of what it showed stays in ``shown``."""
+        self.read()
+        os.close(self._ours)
+        return self.process.wait(WAIT_S)
+
+
 def test_on_a_terminal_there_is_a_bar_and_text(terminals: Terminals) -> None:
     terminals.broker()
     terminals.supplier("make", "x")
-    ours, theirs = pty.openpty()
-    options = ["--count", "500", "--frontend", terminals.frontend]
-    command = subprocess.Popen(
-        [sys.executable, "-m", "entrepot.cli", "client", "pull", "x", *options],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            shown += chunk
-    except OSError:
-        pass  # the other end is closed: the command has ended
-    os.close(ours)
-    assert command.wait(WAIT_S) == 0
-    assert "━" in shown.decode()
-    assert "500/500" in shown.decode()
-    assert "x: 500 of 500 products" in shown.decode()
+    pull = OnTerminal("client", "pull", "x", "--count", "500", "--frontend", terminals.frontend)
+    assert pull.end() == 0
+    shown = pull.shown.decode()
+    assert "━" in shown
+    assert "500/500" in shown
+    assert "x: 500 of 500 products" in shown
+
+
+def test_on_a_terminal_it_says_why_nothing_comes(terminals: Terminals) -> None:
+    terminals.broker()
+    pull = OnTerminal("client", "pull", "nobody's", "--frontend", terminals.frontend)
+    pull.read(until="no supplier that is there serves")
+    pull.process.send_signal(signal.SIGINT)
+    assert pull.end() == 130
+
+
+def test_on_a_terminal_logs_are_text(terminals: Terminals) -> None:
+    free = "tcp://127.0.0.1:0"
+    broker = OnTerminal("broker", "--frontend", free, "--backend", free)
+    shown = broker.read(until="suppliers at")
+    assert re.match(r"\d\d:\d\d:\d\d info clients at tcp://127.0.0.1:\d+, suppliers at", shown)
+    broker.process.send_signal(signal.SIGINT)
+    assert broker.end() == 0
 
 
 # --- the README -------------------------------------------------------------------------
