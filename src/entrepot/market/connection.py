@@ -97,6 +97,8 @@ class Connection:
     :param timeout_s: seconds without an answer after which BrokerUnavailable is raised.
     :param clock: seconds, going up.
     :ivar lock: guards this object and everything of its party.
+    :ivar at_work: set by the party while it may write to what GOODBYE would hand to another: it
+        leaves without a word then.
     :ivar state: IDLE, GREETING (HELLO is not answered yet), OPEN or CLOSED.
     :ivar reconnects: connections made after the first.
     :ivar malformed: messages from the broker that could not be understood.
@@ -113,6 +115,7 @@ class Connection:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = IDLE
+        self.at_work = False
         self.endpoint = endpoint
         self.timeout_s = timeout_s
         self.clock = clock
@@ -319,7 +322,10 @@ class Connection:
             self._retry_soon()
 
     def close(self) -> None:
-        """Say GOODBYE, if there is a connection, and let go of everything. Any number of times."""
+        """Say GOODBYE, if there is a connection, and let go of everything. Any number of times.
+
+        A party that is :attr:`at_work` leaves without it.
+        """
         if os.getpid() != self._pid:
             return
         turns = self._turns
@@ -327,7 +333,7 @@ class Connection:
             was = self.state
             if was == CLOSED:
                 return
-            said = self.send(GOODBYE, EMPTY)
+            said = not self.at_work and self.send(GOODBYE, EMPTY)
             self.state = CLOSED
             if was == IDLE:
                 return

@@ -205,7 +205,11 @@ class Supplier:
             raise error
 
     def close(self) -> None:
-        """Leave the broker and let go of all mediums. What is not finished goes to others."""
+        """Leave the broker and let go of all mediums. What is not finished goes to others.
+
+        With a function at work, which cannot be interrupted and may write for a while yet, the
+        broker is told nothing: it finds the supplier lost, and nobody is given that slot again.
+        """
         if self._connection.forked:
             return
         self._stopping = True

@@ -82,11 +82,13 @@ class Worklist:
     def take(self) -> WorkItem:
         """The oldest order, now in hand."""
         item = self._in_hand = self.queue.popleft()
+        self.connection.at_work = True
         return item
 
     def finish(self, result: Result) -> None:
         """The order in hand is made, or failed. Its result goes out now, or with others soon."""
         self._in_hand = None
+        self.connection.at_work = False
         if self._in_hand_is_void:
             self._in_hand_is_void = False
             if self._ready_owed:

@@ -14,12 +14,14 @@ import zmq
 
 from entrepot.market import events as ev
 from entrepot.market.broker import Broker
+from entrepot.market.client import Client
 from entrepot.market.desk import Desk
 from entrepot.market.ledger import Ledger
 from entrepot.market.outbox import Frames
 from entrepot.market.port import Message, Peer, Port
 from entrepot.market.post import Post
-from entrepot.market.supplier import Supplier
+from entrepot.market.supplier import Supplier, Work
+from entrepot.mediums import ShmMedium
 from entrepot.settings import BrokerSettings
 from tests.peer.raw import RawClient, RawSupplier
 
@@ -171,3 +173,37 @@ def test_an_order_that_is_given_as_its_supplier_comes_back(desk: Counter) -> Non
     desk.post.flush()
     (given,) = desk.told(b"s2", b"WORK")
     assert [each["order_id"] for each in given["orders"]] == ["o2"]
+
+
+def test_a_supplier_that_is_closed_while_a_function_writes() -> None:
+    """Its order goes to another, in another slot: the function cannot be kept from writing on."""
+    writing, go_on, has_written = threading.Event(), threading.Event(), threading.Event()
+
+    def late(work: Work, out: memoryview) -> int:
+        writing.set()
+        go_on.wait()
+        out[:4] = b"late"
+        has_written.set()
+        return 4
+
+    def swift(work: Work, out: memoryview) -> int:
+        out[:4] = b"good"
+        return 4
+
+    with (
+        Broker(ANY, ANY) as broker,
+        Client(broker.frontend, ShmMedium.create(slot_nbytes=4, slots=1)) as client,
+        Supplier(broker.backend, {"a": swift}) as other,
+        Supplier(broker.backend, {"a": late}) as supplier,
+    ):
+        supplier.start()
+        order = client.order("a")
+        writing.wait()
+        closing = threading.Thread(target=supplier.close)
+        closing.start()
+        other.start()
+        with order.result(timeout_s=30) as product:
+            go_on.set()
+            has_written.wait()
+            assert product.bytes() == b"good"
+        closing.join()
