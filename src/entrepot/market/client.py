@@ -248,6 +248,7 @@ class Client:
         """
         book = self._book
         with book.lock:
+            book.collect()
             slots = {name: book.table.count(state) for state, name in enumerate(STATES)}
             return {
                 **slots,
