@@ -138,8 +138,9 @@ def _download(target: Path, progress: Progress | None) -> None:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened, opened.open(MEMBER) as member:
             data = member.read(NBYTES + 1)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError) as fault:
+        why = getattr(fault, "reason", fault)
         raise DataUnavailable(
-            f"the messages are not on this machine and {URL} could not be fetched ({fault}); "
+            f"the messages are not on this machine and {URL} could not be fetched ({why}); "
             f"set {VARIABLE} to a copy of the file {MEMBER} out of that archive"
         ) from fault
     found = hashlib.sha256(data).hexdigest()

@@ -165,3 +165,12 @@ def test_the_search_path_is_not_changed_by_asking(capsys: pytest.CaptureFixture[
     before = sys.path[:]
     run(capsys, "settings")
     assert sys.path == before
+
+
+def test_the_demonstration_without_numpy_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    code, _, err = run(capsys, "demo")
+    assert code == 1
+    assert "pip install 'entrepot[contract]'" in err
