@@ -145,21 +145,24 @@ class Broker:
     def _serve(self) -> None:
         back, front = self._ports
         monitors = {port.monitor.fileno(): port for port in self._ports}
+        sockets = {port.socket.fileno(): port for port in self._ports}
         now = self._clock()
         self._beat_at = due = now + self._settings.beat_s
         self._awake_at = now
         log.info("clients at %s, suppliers at %s", self.frontend, self.backend)
         try:
             while not self._stop.is_set():
-                # ZeroMQ's descriptors tell of a change once, and a send may swallow that: so
-                # whether something can be read is asked of the sockets before each sleep.
-                if not (back.readable() or front.readable()):
+                if back.quiet and front.quiet:
                     wait_s = max(0.0, due - now)
                     for fd, _ in self._sleeper.poll(math.ceil(wait_s * 1000) / 1000):
-                        if fd in monitors:
+                        if fd in sockets:
+                            sockets[fd].wake()
+                        elif fd in monitors:
                             monitors[fd].drain_monitor()
-                self._serve_port(back)
-                self._serve_port(front)
+                if not back.quiet or back.closing:
+                    self._serve_port(back)
+                if not front.quiet or front.closing:
+                    self._serve_port(front)
                 self._post.flush()
                 now = self._clock()
                 due = self._keep_time(now)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import zmq
+
 from entrepot.errors import ProtocolError
 from entrepot.market import events as ev
 from entrepot.market import protocol as p
@@ -64,15 +66,15 @@ class Desk:
             p.GOODBYE: self._on(p.Empty, self._goodbye),
         }
         self._v1_client_handlers: dict[bytes, Handler] = {
-            p.ORDER: self._on(p.V1Order, self._v1_order),
-            p.CANCEL: self._on(p.V1Cancel, self._v1_cancel),
-            p.DISCARD: self._on(p.Empty, self._discard),
-            p.STATS: self._on(p.Empty, self._v1_stats),
+            p.ORDER: self._on_v1(p.V1Order, self._v1_order),
+            p.CANCEL: self._on_v1(p.V1Cancel, self._v1_cancel),
+            p.DISCARD: self._on_v1(p.Empty, self._discard),
+            p.STATS: self._on_v1(p.Empty, self._v1_stats),
         }
         self._v1_supplier_handlers: dict[bytes, Handler] = {
-            p.READY: self._on(p.Empty, self._ready),
-            p.DONE: self._on(p.V1Done, self._v1_done),
-            p.GOODBYE: self._on(p.Empty, self._v1_goodbye),
+            p.READY: self._on_v1(p.Empty, self._ready),
+            p.DONE: self._on_v1(p.V1Done, self._v1_done),
+            p.GOODBYE: self._on_v1(p.Empty, self._v1_goodbye),
         }
         self._read_client_hello = p.reader(p.ClientHello)
         self._read_supplier_hello = p.reader(p.SupplierHello)
@@ -86,44 +88,58 @@ class Desk:
             self._post.carry_out(self._ledger.apply(ev.Dropped(session, "slow"), self._clock()))
         return effects
 
-    def receive(self, port: Port, message: Message) -> None:
-        peer = port.peers.get(message.rid)
+    def receive(self, port: Port, first: zmq.Frame, parts: list[bytes], count: int) -> None:
+        """One message; ``parts`` are the first two of its ``count`` frames."""
+        peer = port.peers.get(first.bytes)
         try:
-            if message.frames > 2 or message.frames == 0:
-                raise ProtocolError(f"a message has two frames, this one {message.frames}")
-            if message.command == p.HELLO:
-                self._hello(port, peer, message)
-            elif peer is None:
-                self._stranger(port, message)
-            else:
-                self._dispatch(port, peer, message)
+            if peer is not None and count == 2:
+                handler = peer.handlers.get(parts[0])
+                if handler is not None:
+                    handler(peer, parts[1])
+                    return
+            self._receive_other(port, peer, self._message(first, parts, count))
         except ProtocolError as fault:
+            message = self._message(first, parts, count)
             self._say_no(port, peer, message, "malformed", str(fault))
         except Exception:
             # The last line of defence: a fault of ours costs one message, not the market.
+            message = self._message(first, parts, count)
             log.exception("a %s message could not be handled", message.command[:32])
             self._say_no(port, peer, message, "internal", "the broker could not handle this")
 
-    def _dispatch(self, port: Port, peer: Peer, message: Message) -> None:
-        if peer.version > 1:
-            handlers = self._client_handlers if port is self._front else self._supplier_handlers
-            body = message.body
+    @staticmethod
+    def _message(first: zmq.Frame, parts: list[bytes], count: int) -> Message:
+        command, body, *_ = *parts, b"", b""
+        return Message(first, command, body, count)
+
+    def _receive_other(self, port: Port, peer: Peer | None, message: Message) -> None:
+        """HELLO, strangers, and what is not in the protocol."""
+        if message.frames > 2 or message.frames == 0:
+            raise ProtocolError(f"a message has two frames, this one {message.frames}")
+        if message.command == p.HELLO:
+            self._hello(port, peer, message)
+        elif peer is None:
+            self._stranger(port, message)
         else:
-            handlers = (
-                self._v1_client_handlers if port is self._front else self._v1_supplier_handlers
-            )
-            body = message.body or p.EMPTY
-        handler = handlers.get(message.command)
+            self._dispatch(port, peer, message)
+
+    def _dispatch(self, port: Port, peer: Peer, message: Message) -> None:
+        handler = peer.handlers.get(message.command)
         if handler is None:
             shown = message.command[:32].decode("ascii", "backslashreplace")
             self._say_no(port, peer, message, "unknown_command", f"no command {shown!r} here")
         else:
-            handler(peer, body)
+            handler(peer, message.body)
 
     @staticmethod
     def _on(kind: type[p.M], act: Callable[[Peer, p.M], None]) -> Handler:
         read = p.reader(kind)
         return lambda peer, body: act(peer, read(body))
+
+    @staticmethod
+    def _on_v1(kind: type[p.M], act: Callable[[Peer, p.M], None]) -> Handler:
+        read = p.reader(kind)
+        return lambda peer, body: act(peer, read(body or p.EMPTY))
 
     def _stranger(self, port: Port, message: Message) -> None:
         """Version 1 may order without HELLO; all else begins with it."""
@@ -165,7 +181,8 @@ class Desk:
         if peer is not None:
             port.forget(peer)
             self.apply(ev.Disconnected(peer.session))
-        new = Peer(message.rid, message.fd, session, p.PROTOCOL, self._post.pending())
+        handlers = self._client_handlers if port is self._front else self._supplier_handlers
+        new = Peer(message.rid, message.fd, session, p.PROTOCOL, self._post.pending(), handlers)
         port.add(new)
         return new
 
@@ -301,7 +318,9 @@ class Desk:
             return None
         self._v1_ids += 1
         session = self._entropy(16) + port.side
-        peer = Peer(message.rid, message.fd, session, 1, self._post.pending(), self._v1_ids)
+        pending = self._post.pending()
+        handlers = self._v1_client_handlers if port is self._front else self._v1_supplier_handlers
+        peer = Peer(message.rid, message.fd, session, 1, pending, handlers, self._v1_ids)
         port.add(peer)
         return peer
 
