@@ -6,7 +6,7 @@ classes, in time linear in its length (RE2), and the answer is kept with the pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import re2
@@ -14,17 +14,21 @@ import re2
 from entrepot.errors import PatternRefused
 
 _SET_NBYTES = 64 << 20
-"""Memory that the matcher over all classes may use."""
+"""Memory that one automaton over many classes may use."""
 
 _SET_INSTRUCTIONS = 100_000
-"""Compiled size up to which that memory cannot run out: RE2's automaton needs room for some
-twenty states of four bytes an instruction. Beyond it, RE2 may answer "none" where it means "out of
-memory", so there a miss is looked at again, class by class."""
+"""Compiled size up to which that memory cannot run out: RE2 needs room for some twenty states of
+four bytes an instruction. Without it RE2 answers "none", or will not compile at all, so classes
+beyond this size have an automaton of their own, and one that is larger by itself has none."""
+
+_LIST = 4
+"""A list of patterns may be this many times as large as the largest pattern."""
 
 
-def _options() -> Any:
+def _options(nbytes: int) -> Any:
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = nbytes
     return options
 
 
@@ -32,18 +36,21 @@ def compile_patterns(patterns: Sequence[str], max_program: int) -> list[Any]:
     """The compiled patterns, or PatternRefused naming the one that cannot be served, and why.
 
     RE2's language: no lookaround, no back-references, no ``\\Z``, counts up to 1,000.
-    ``max_program`` bounds one pattern's compiled size, in instructions.
+    ``max_program`` bounds one pattern's compiled size, in instructions, and four times as much
+    that of them all.
     """
     if not patterns:
         raise PatternRefused("pattern_refused", "a supplier registers at least one pattern")
-    options = _options()
+    # RE2 refuses what needs more memory, at 96 bytes an instruction.
+    options = _options(max(8 << 20, 128 * max_program))
     compiled = []
+    total = 0
     for pattern in patterns:
         shown = pattern if len(pattern) <= 80 else pattern[:77] + "..."
         try:
             regex = re2.compile(pattern, options)
         except (re2.error, UnicodeEncodeError) as fault:
-            reason = fault.args[0] if fault.args else "not a pattern"
+            reason = fault.args[0] if isinstance(fault, re2.error) else "not Unicode text"
             if isinstance(reason, bytes):
                 reason = reason.decode("utf-8", "replace")
             raise PatternRefused(
@@ -58,6 +65,13 @@ def compile_patterns(patterns: Sequence[str], max_program: int) -> list[Any]:
                 f"more than the {max_program:,} allowed; split it into several patterns",
             )
         compiled.append(regex)
+        total += regex.programsize
+        if total > _LIST * max_program:
+            raise PatternRefused(
+                "pattern_refused",
+                f"{len(patterns):,} patterns compile to more than the {_LIST * max_program:,} "
+                f"instructions allowed in all; start several suppliers",
+            )
     return compiled
 
 
@@ -98,58 +112,80 @@ class Matcher(Generic[R]):
     """All classes at once: a few microseconds a product over 200 of them."""
 
     def __init__(self) -> None:
-        self._routes: dict[R, None] = {}
-        self._sets: dict[int, _Set[R]] | None = None
+        self._sets: dict[int, list[_Set[R]]] = {}
+        self._set_of: dict[R, _Set[R]] = {}
 
     def add(self, routes: R) -> None:
-        self._routes[routes] = None
-        self._sets = None
+        if routes in self._set_of:
+            return
+        sets = self._sets.setdefault(routes.version, [])
+        for one in sets:
+            if one.instructions + routes.instructions <= _SET_INSTRUCTIONS:
+                break
+        else:
+            one = _Set()
+            sets.append(one)
+        one.add(routes)
+        self._set_of[routes] = one
 
     def discard(self, routes: R) -> None:
-        if self._routes.pop(routes, self) is not self:
-            self._sets = None
+        one = self._set_of.pop(routes, None)
+        if one is not None:
+            one.discard(routes)
+            if not one.instructions:
+                self._sets[routes.version].remove(one)
 
     def __iter__(self) -> Iterator[R]:
-        return iter(self._routes)
+        return iter(self._set_of)
 
     def __len__(self) -> int:
-        return len(self._routes)
+        return len(self._set_of)
 
     def matching(self, version: int, product_id: str, contract: str | None) -> frozenset[R]:
         """The classes of ``version`` that serve the product."""
-        if self._sets is None:
-            # Made when first asked for: a burst of new classes costs one compilation.
-            versions = {routes.version for routes in self._routes}
-            self._sets = {v: _Set(r for r in self._routes if r.version == v) for v in versions}
-        return (
-            self._sets[version].matching(product_id, contract) if version in self._sets else _NONE
-        )
+        found = [one.matching(product_id, contract) for one in self._sets.get(version, ())]
+        return found[0] if len(found) == 1 else _NONE.union(*found)
 
 
 _NONE: frozenset[Any] = frozenset()
 
 
 class _Set(Generic[R]):
-    """The patterns of all classes of one version, compiled into one automaton."""
+    """Classes of one version whose patterns are compiled into one automaton.
 
-    def __init__(self, routes: Iterable[R]) -> None:
-        self._routes = list(routes)
-        options = _options()
-        options.max_mem = _SET_NBYTES
-        automaton = re2.Set.FullMatchSet(options)
+    That is done when first asked for: a burst of new classes costs one compilation.
+    """
+
+    def __init__(self) -> None:
+        self.instructions = 0
+        self._routes: dict[R, None] = {}
         self._owners: list[R] = []
-        for one in self._routes:
-            for pattern in one.patterns:
-                automaton.Add(pattern)
-                self._owners.append(one)
-        self._exact = sum(one.instructions for one in self._routes) <= _SET_INSTRUCTIONS
-        automaton.Compile()
-        self._automaton = automaton
+        self._automaton: Any = None
+
+    def add(self, routes: R) -> None:
+        self._routes[routes] = None
+        self.instructions += routes.instructions
+        self._automaton = None
+
+    def discard(self, routes: R) -> None:
+        del self._routes[routes]
+        self.instructions -= routes.instructions
+        self._automaton = None
 
     def matching(self, product_id: str, contract: str | None) -> frozenset[R]:
-        hits = {self._owners[i] for i in self._automaton.Match(product_id) or ()}
-        if not hits and not self._exact:
+        if self.instructions > _SET_INSTRUCTIONS:
             return frozenset(one for one in self._routes if one.serves(product_id, contract))
+        if self._automaton is None:
+            self._compile()
+        hits = {self._owners[i] for i in self._automaton.Match(product_id) or ()}
         return frozenset(
             one for one in hits if not one.contracts or one.serves(product_id, contract)
         )
+
+    def _compile(self) -> None:
+        self._owners = [one for one in self._routes for _ in one.patterns]
+        self._automaton = re2.Set.FullMatchSet(_options(_SET_NBYTES))
+        for one in self._routes:
+            for pattern in one.patterns:
+                self._automaton.Add(pattern)
+        self._automaton.Compile()
