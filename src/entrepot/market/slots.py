@@ -41,6 +41,7 @@ MAX_ARENAS = 4
 class Slot:
     """One slot, and the order that has it. Changed by its table only.
 
+    :ivar generation: the table's when the slot was given out.
     :ivar ticket: goes up each time that the slot is given out, so that what was said about an
         earlier use is told from what is said about this one.
     """
@@ -207,8 +208,8 @@ class SlotTable:
     # --- what the user does -------------------------------------------------------------
 
     def lend(self, slot: Slot) -> bool:
-        """Full to lent; False for a product from before the last discard."""
-        if slot.state != FULL or slot.generation != self.generation:
+        """Full to lent; False when a discard made it free."""
+        if slot.state != FULL:
             return False
         self._to(slot, LENT)
         return True

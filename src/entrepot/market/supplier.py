@@ -106,6 +106,7 @@ class Supplier:
         )
         self._connection = self._worklist.connection
         self._stopping = False
+        self._stopping_since: float | None = None
         self._stop_event: threading.Event | None = None
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -166,12 +167,14 @@ class Supplier:
         def over() -> bool:
             return worklist.registered or self._error is not None
 
-        with connection.lock:
-            try:
+        try:
+            with connection.lock:
                 connection.start()  # the thread that serves may not have come to it yet
                 connection.wait(over, self._clock() + limit_s, patient=True)
-            except Closed:
-                pass
+        except Closed:
+            if self._thread is None:
+                raise
+            self._thread.join(limit_s)  # it is about to say why
         if self._error is not None:
             raise self._error
         if not worklist.registered:
@@ -188,8 +191,7 @@ class Supplier:
         """
         if self._connection.forked:
             return
-        self._stopping = True
-        self._connection.poke()
+        self._begin_to_stop()
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
@@ -278,6 +280,13 @@ class Supplier:
                 connection.wait(over, until, patient=True)
             return not self._ends()
 
+    def _begin_to_stop(self) -> None:
+        """From any thread or signal handler."""
+        if self._stopping_since is None:
+            self._stopping_since = self._clock()
+        self._stopping = True
+        self._connection.poke()
+
     def _ends(self) -> bool:
         return (
             self._stopping
@@ -292,7 +301,8 @@ class Supplier:
             if connection.state == CLOSED:
                 return
             left = len(worklist.queue)
-        limit = self._clock() + self._settings.drain_s
+        began = self._clock() if self._stopping_since is None else self._stopping_since
+        limit = began + self._settings.drain_s
         logger.info("draining", extra={"supplier": self.name, "held": left})
         while left > 0 and self._clock() < limit:
             with connection.lock:
@@ -337,8 +347,7 @@ class Supplier:
                 signal.signal(number, handler)
 
         def drain(_number: int, _frame: FrameType | None) -> None:
-            self._stopping = True
-            self._connection.poke()
+            self._begin_to_stop()
             restore()  # who asks twice means it
 
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from entrepot.errors import ConfigurationError, ContractError, NotBytes, ProductTooLarge
+from entrepot.errors import ConfigurationError, NotBytes, ProductTooLarge
 from entrepot.market.protocol import ERROR_CHARS, Fault, Region, Result, WorkItem
 from entrepot.market.routing import compile_patterns
 from entrepot.mediums import Attachments, Medium
@@ -122,7 +122,7 @@ class Maker:
         try:
             nbytes = kind.function(work, out)
             if not isinstance(nbytes, int) or isinstance(nbytes, bool):
-                raise ContractError(
+                raise NotBytes(
                     f"{kind.name} must return how many bytes of `out` it filled, and returned "
                     f"{type(nbytes).__name__}"
                 )

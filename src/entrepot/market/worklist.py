@@ -15,7 +15,8 @@ from entrepot.market.protocol import HelloReply, Reply, Result, WorkItem, encode
 logger = logging.getLogger(__name__)
 
 FLUSH_AFTER_S = 0.002
-"""How long a result waits for others to go with it."""
+"""How long making may take until results go out that wait for others to go with them. One that is
+followed by a slow one goes out with the next beat at the latest."""
 
 TEMPORARY = frozenset({"too_many_peers", "draining", "session_dropped"})
 """Refusals of a HELLO that may be over soon."""
@@ -71,7 +72,7 @@ class Worklist:
         self._in_hand_is_void = False
         self._ready_owed = False
         self._results: list[Result] = []
-        self._oldest_result_at = 0.0
+        self._unsent_since = 0.0
         # The broker gives no more than `credit` orders ahead of the answers that reached it, so
         # if answers were lost with a connection, they are among the last `credit`.
         self._recent: deque[Result] = deque(maxlen=credit)
@@ -83,6 +84,8 @@ class Worklist:
         """The oldest order, now in hand."""
         item = self._in_hand = self.queue.popleft()
         self.connection.at_work = True
+        if not self._results:
+            self._unsent_since = self._clock()
         return item
 
     def finish(self, result: Result) -> None:
@@ -96,15 +99,12 @@ class Worklist:
                 self.connection.send(protocol.READY, protocol.EMPTY)
             return
         results = self._results
-        now = self._clock()
-        if not results:
-            self._oldest_result_at = now
         results.append(result)
         # Half of the credit goes back while the other half is being made, so neither side idles.
         if (
             not self.queue
             or len(results) * 2 >= self._credit
-            or now - self._oldest_result_at >= FLUSH_AFTER_S
+            or self._clock() - self._unsent_since >= FLUSH_AFTER_S
         ):
             self.flush()
 
@@ -212,5 +212,6 @@ class Worklist:
             raise ProtocolError(f"a supplier is not told {command[:32]!r}")
 
     def beat(self) -> bytes:
+        self.flush()
         self._tidy()
         return protocol.EMPTY

@@ -252,15 +252,26 @@ def test_an_old_arena_is_dropped_when_nobody_looks_at_it() -> None:
     table.lend(lent)
     old = table.current
     table.add_arena("second", [0, 100])
-    assert table.drop_drained() == []
-    table.release(lent, lent.ticket)
-    assert table.drop_drained() == []
     assert table.fulfilled("b", 2) is waiting
     table.lend(waiting)
     table.release(waiting, waiting.ticket)
+    assert table.drop_drained() == []  # a is still looked at
+    table.release(lent, lent.ticket)
     assert table.drop_drained() == [old]
     assert table.arenas == [table.current]
     assert taken(table, "c").arena.medium == "second"
+
+
+@pytest.mark.parametrize("state", ["waiting", "full", "quarantined"])
+def test_an_old_arena_stays_while_something_is_wanted_back(state: str) -> None:
+    table = table_of(1)
+    taken(table, "a")
+    if state == "full":
+        table.fulfilled("a", 1)
+    if state == "quarantined":
+        table.cancel("a")
+    table.add_arena("second", [0])
+    assert table.drop_drained() == []
 
 
 def test_arenas_are_bounded() -> None:
