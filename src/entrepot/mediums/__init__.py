@@ -1,8 +1,9 @@
 """Mediums carry the bytes of products between two processes; the broker never sees them.
 
-``ShmMedium`` is for one machine, ``FilesystemMedium`` for a directory that is shared.
-:func:`attach` finds the class by the address; a medium of your own takes part after
-:func:`register`, and ``entrepot.testing.MediumContract`` proves it.
+``ShmMedium`` is for one machine, ``FilesystemMedium`` for a directory that is shared, and
+``TCPMedium`` for machines that share nothing. :func:`attach` finds the class by the address; a
+medium of your own takes part after :func:`register`, and ``entrepot.testing.MediumContract``
+proves it.
 """
 
 from entrepot.mediums.attachments import Attachments
@@ -10,15 +11,18 @@ from entrepot.mediums.base import Medium, as_bytes, checksum_of
 from entrepot.mediums.filesystem import FilesystemMedium
 from entrepot.mediums.registry import attach, register, schemes
 from entrepot.mediums.shm import ShmMedium
+from entrepot.mediums.tcp import TCPMedium
 
 register(ShmMedium.scheme, ShmMedium)
 register(FilesystemMedium.scheme, FilesystemMedium)
+register(TCPMedium.scheme, TCPMedium)
 
 __all__ = [
     "Attachments",
     "FilesystemMedium",
     "Medium",
     "ShmMedium",
+    "TCPMedium",
     "as_bytes",
     "attach",
     "checksum_of",

@@ -18,7 +18,6 @@ owners of its own machine left.
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import stat
@@ -42,6 +41,7 @@ from entrepot.errors import (
 )
 from entrepot.mediums import owned
 from entrepot.mediums.base import COPY_CHUNK_NBYTES, Medium, as_bytes, nbytes_of
+from entrepot.mediums.memory import map_memory
 from entrepot.mediums.owned import NO_ROOM, OPEN_FLAGS, OwnedFile, Place, is_at, random_token
 
 if TYPE_CHECKING:
@@ -91,15 +91,7 @@ class FilesystemMedium(Medium):
         self._network = address.startswith(f"{self.scheme}:{NETWORK_PREFIX}")
         self._memory = memoryview(b"")
         if owner:
-            try:
-                self._memory = memoryview(
-                    mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                )
-            except OSError as error:
-                raise MediumError(
-                    f"there is no memory for the {self.nbytes} bytes of {address}: {error}; is the "
-                    f"address space limited (ulimit -v)?"
-                ) from error
+            self._memory = map_memory(-1, self.nbytes, address)
 
     # --- made, found, ended -------------------------------------------------------------
 

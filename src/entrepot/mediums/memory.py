@@ -1,4 +1,4 @@
-"""Mediums whose bytes are mapped into this process: shared memory, and files.
+"""Mediums whose bytes are in this process's memory: mapped shared memory, and an owner's own.
 
 One place for the copying and for what ``close`` means while somebody still looks at a slot.
 """
@@ -17,40 +17,18 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class MappedMedium(Medium):
-    """A medium over a mapping of its own; abstract in where the mapping comes from.
+class MemoryMedium(Medium):
+    """A medium over memory; abstract in where that comes from.
 
-    ``close`` drops this object's reference to the mapping and nothing more. A window that was
-    handed out holds a reference of its own, so that it stays good, and the memory is unmapped
+    ``close`` drops this object's reference to the memory and nothing more. A window that was
+    handed out holds a reference of its own, so that it stays good, and the memory is given back
     with the last of them: never a crash, never a ``BufferError``, whichever thread closes while
     another copies.
     """
 
     in_place = True
 
-    def __init__(
-        self,
-        address: str,
-        fd: int,
-        slot_nbytes: int,
-        slots: int,
-        *,
-        owner: bool,
-        poison: bool = False,
-    ) -> None:
-        """Map all of it, shared and writable; the caller closes ``fd`` afterwards.
-
-        :raises MediumError: there is no address space for it.
-        """
-        super().__init__(address, slot_nbytes, slots, owner=owner, poison=poison)
-        self._memory: memoryview | None = None
-        try:
-            self._memory = memoryview(mmap.mmap(fd, self.nbytes, mmap.MAP_SHARED))
-        except OSError as error:
-            raise MediumError(
-                f"cannot map the {self.nbytes} bytes of {address}: {error}; is the address space "
-                f"limited (ulimit -v)?"
-            ) from error
+    _memory: memoryview | None = None
 
     def _open_memory(self) -> memoryview:
         memory = self._memory
@@ -108,3 +86,39 @@ class MappedMedium(Medium):
         memory = self._open_memory()
         self.check_range(offset, nbytes)
         return xxhash.xxh3_64_intdigest(memory[offset : offset + nbytes])
+
+
+class MappedMedium(MemoryMedium):
+    """A medium over a mapping of a file that both sides have."""
+
+    def __init__(
+        self,
+        address: str,
+        fd: int,
+        slot_nbytes: int,
+        slots: int,
+        *,
+        owner: bool,
+        poison: bool = False,
+    ) -> None:
+        """Map all of it, shared and writable; the caller closes ``fd`` afterwards.
+
+        :raises MediumError: there is no address space for it.
+        """
+        super().__init__(address, slot_nbytes, slots, owner=owner, poison=poison)
+        self._memory = map_memory(fd, self.nbytes, address)
+
+
+def map_memory(fd: int, nbytes: int, address: str) -> memoryview:
+    """``nbytes`` of the file ``fd``, shared; or, with -1, of memory that is this process's own.
+
+    :raises MediumError: there is no address space for it.
+    """
+    own = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        return memoryview(mmap.mmap(fd, nbytes, own if fd == -1 else mmap.MAP_SHARED))
+    except (OSError, OverflowError) as error:
+        raise MediumError(
+            f"cannot map the {nbytes} bytes of {address}: {error}; is the address space limited "
+            f"(ulimit -v)?"
+        ) from error
