@@ -21,6 +21,9 @@ REMEMBERED = 4096
 TRUST_S = 0.1
 """Seconds for which a medium is taken to be there without looking again."""
 
+SCRATCH_NBYTES = 64 << 20
+"""Bytes that are kept to fill, where a supplier has no window on the client's memory."""
+
 ANY_PROGRAM = 1 << 30
 """No limit of ours on a pattern's size: the broker has one."""
 
@@ -87,6 +90,7 @@ class Maker:
         self._address = ""
         self._medium: Medium | None = None
         self._trusted_until = 0.0
+        self._memory = bytearray()
 
     def make(self, item: WorkItem) -> Result:
         """Make one product. An error of the function is a result, not an error."""
@@ -116,7 +120,7 @@ class Maker:
         if medium.in_place:
             out = medium.view(item.offset, item.nbytes, writable=True)
         else:
-            out = memoryview(bytearray(item.nbytes))
+            out = self._scratch(item.nbytes)
         source = None if item.input is None else self._input_of(item.input)
         work = Work(item.order_id, item.product_id, item.nbytes, source)
         try:
@@ -141,10 +145,19 @@ class Maker:
                 _let_go(source)
 
     def _input_of(self, region: Region) -> memoryview:
-        medium = self._medium_at(region.address)
-        if medium.in_place:
-            return medium.view(region.offset, region.nbytes)
-        return memoryview(medium.read(region.offset, region.nbytes))
+        return self._medium_at(region.address).view(region.offset, region.nbytes)
+
+    def _scratch(self, nbytes: int) -> memoryview:
+        """Memory to fill for a medium that is not filled in place: the same again and again."""
+        memory = self._memory
+        try:
+            memory.append(0)  # refused while a function has kept a window on it
+            del memory[max(nbytes, SCRATCH_NBYTES) :]
+            if len(memory) < nbytes:
+                memory.extend(bytes(nbytes - len(memory)))
+        except BufferError:
+            memory = self._memory = bytearray(nbytes)
+        return memoryview(memory)[:nbytes]
 
     def _medium_at(self, address: str) -> Medium:
         """Attached; looking whether it is still there costs a system call, and not each time."""
