@@ -59,7 +59,7 @@ class BrokerUnavailable(MarketError, ConnectionError):
         self.endpoint = endpoint
         self.waited_s = waited_s
         super().__init__(
-            f"no broker answered at {endpoint} within {waited_s:g} s while {doing}; "
+            f"no broker answered at {endpoint} within {waited_s:.3g} s while {doing}; "
             f"check that `entrepot broker` runs there and that the endpoint is right"
         )
 

@@ -57,7 +57,9 @@ class BrokerSettings(Section):
     max_open_orders_total: int = Field(default=1_000_000, ge=1, description="Open orders in all.")
     max_peers: int = Field(default=16_384, ge=1, description="Clients and suppliers in all.")
     max_products: int = Field(
-        default=65_536, ge=16, description="Idle products whose matching suppliers are remembered."
+        default=65_536,
+        ge=16,
+        description="Products remembered before those that nobody has on order are forgotten.",
     )
     max_idle_classes: int = Field(
         default=1_024, ge=0, description="Pattern lists remembered after their last supplier left."

@@ -327,24 +327,37 @@ class Desk:
     def _hello_v1(self, port: Port, peer: Peer | None, message: Message) -> None:
         if peer is not None and peer.version > 1:
             raise ProtocolError("this connection speaks version 2; HELLO must say protocol: 2")
-        if port is self._front:
-            if peer is None and (peer := self._join_v1(port, message)) is not None:
-                self.apply(ev.ClientJoined(session=peer.session, version=1))
-        elif peer is None:
-            hello = self._read_supplier_hello(message.body or p.EMPTY)
-            if len(hello.product_ids) > p.PATTERNS:
-                raise ProtocolError(f"at most {p.PATTERNS} patterns are taken from one supplier")
-            peer = self._join_v1(port, message)
-            if peer is None:
-                return
-            event = ev.SupplierJoined(
-                session=peer.session, version=1, name=f"v1-{peer.v1_id}", patterns=hello.product_ids
-            )
-            if self._welcomed(event) is None:
-                port.forget(peer)
-                return
+        if port is self._back:
+            self._hello_v1_supplier(peer, message)
+            return
+        if peer is None and (peer := self._join_v1(port, message)) is not None:
+            self.apply(ev.ClientJoined(session=peer.session, version=1))
         if peer is not None:
             self._post.reply_v1(port, peer, peer_id=peer.v1_id)
+
+    def _hello_v1_supplier(self, peer: Peer | None, message: Message) -> None:
+        """A second HELLO of a connection names new patterns; all else stays as it was."""
+        hello = self._read_supplier_hello(message.body or p.EMPTY)
+        if len(hello.product_ids) > p.PATTERNS:
+            raise ProtocolError(f"at most {p.PATTERNS} patterns are taken from one supplier")
+        known = None if peer is None else self._ledger.suppliers.get(peer.session)
+        was_ready = known is not None and known.started
+        peer = peer or self._join_v1(self._back, message)
+        if peer is None:
+            return
+        event = ev.SupplierJoined(
+            session=peer.session,
+            version=1,
+            name=f"v1-{peer.v1_id}",
+            patterns=hello.product_ids,
+            holds=list(known.held) if known else (),
+        )
+        if self._welcomed(event) is not None:
+            self._post.reply_v1(self._back, peer, peer_id=peer.v1_id)
+            if was_ready:
+                self.apply(ev.Ready(peer.session))
+        elif known is None:
+            self._back.forget(peer)
 
     def _v1_order(self, peer: Peer, order: p.V1Order) -> None:
         asked = p.Order(

@@ -133,6 +133,24 @@ def test_an_answer_for_another_lease_changes_nothing(start: Start) -> None:
         assert client.fulfilled("o1")["checksum"] == 9
 
 
+def test_a_second_hello_of_version_1_names_new_patterns(start: Start) -> None:
+    """It stays ready, and what it holds stays with it; patterns that are refused change nothing."""
+    broker = start()
+    with RawV1(broker.frontend) as client, RawV1(broker.backend) as supplier:
+        first = supplier.ask(b"HELLO", {"product_ids": ["old"]})
+        supplier.send(b"READY")
+        assert supplier.ask(b"HELLO", {"product_ids": ["new"]}) == first
+        client.order("o1", "old")
+        client.order("o2", "new")
+        assert supplier.wait_for(b"WORK")["order_id"] == "o2"
+        assert supplier.ask(b"HELLO", {"product_ids": ["old"]}) == first
+        assert supplier.ask(b"HELLO", {"product_ids": ["(?=no)"]})["ok"] is False
+        assert supplier.ask(b"DONE", {"order_id": "o2"}) == {"ok": True}
+        assert client.wait_for(b"FULFILLED") == {"order_id": "o2"}
+        supplier.send(b"READY")
+        assert supplier.wait_for(b"WORK")["order_id"] == "o1"
+
+
 # --- sessions ---------------------------------------------------------------------------
 
 
