@@ -67,7 +67,8 @@ class BrokerSettings(Section):
     max_outbox: int = Field(
         default=65_536,
         ge=1,
-        description="Messages kept for a peer that does not read or acknowledge.",
+        description="Messages kept for a peer that does not read or acknowledge. A client "
+        "acknowledges once in 1,024: with fewer than 2,048, one that is only fast is dropped too.",
     )
     max_outbox_nbytes: int = Field(default=64 << 20, ge=1 << 16, description="The same, in bytes.")
     max_message_nbytes: int = Field(
