@@ -71,7 +71,7 @@ class Book:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.medium = medium
-        self.table = SlotTable(medium, [medium.offset(slot) for slot in range(medium.slots)])
+        self.table = SlotTable(medium, *_slots_of(medium))
         self.connection = Connection(
             self,
             endpoint,
@@ -140,9 +140,18 @@ class Book:
                 entries.append(entry)
             for entry in entries:
                 self._entries[entry.wire_id] = entry
-                entry.slot = self.table.take(entry.wire_id)
+                self._take_slot(entry)
             self._send_orders(entries)
             return entries
+
+    def _take_slot(self, entry: Entry) -> Slot:
+        """A slot for the order, which must be there; and the right to write to it."""
+        slot = self.table.take(entry.wire_id)
+        assert slot is not None
+        medium: Medium = slot.arena.medium
+        slot.address = medium.grant(slot.offset, medium.slot_nbytes)
+        entry.slot = slot
+        return slot
 
     def room(self) -> int:
         """Slots that are free now."""
@@ -193,17 +202,21 @@ class Book:
         slot = self.table.borrow()
         assert slot is not None
         entry.input_slot = (slot, slot.ticket)
-        medium = slot.arena.medium
+        medium: Medium = slot.arena.medium
         try:
+            medium.revoke(slot.offset)
             nbytes = medium.write(slot.offset, data, medium.slot_nbytes)
+            address = medium.grant(slot.offset, nbytes, readonly=True)
         except Exception:
             self._drop_input(entry)
             raise
-        entry.input = protocol.Region(medium.address, slot.offset, nbytes)
+        entry.input = protocol.Region(address, slot.offset, nbytes)
 
     def _drop_input(self, entry: Entry) -> None:
         if entry.input_slot is not None:
-            self.table.release(*entry.input_slot)
+            slot, ticket = entry.input_slot
+            slot.arena.medium.revoke(slot.offset)
+            self.table.release(slot, ticket)
             entry.input_slot = None
 
     def _send_orders(self, entries: Sequence[Entry]) -> None:
@@ -222,7 +235,7 @@ class Book:
                 protocol.Order(
                     entry.wire_id,
                     entry.product_id,
-                    medium.address,
+                    slot.address,
                     slot.offset,
                     medium.slot_nbytes,
                     entry.input,
@@ -259,7 +272,7 @@ class Book:
             return
         self.figures["arenas"] += 1
         self.medium = medium
-        self.table.add_arena(medium, [medium.offset(slot) for slot in range(medium.slots)])
+        self.table.add_arena(medium, *_slots_of(medium))
 
     def _place_parked(self) -> None:
         """Give orders that lost their slots others, the oldest first."""
@@ -272,8 +285,7 @@ class Book:
                 break
             wire_id = next(iter(table.parked))
             entry = self._entries[wire_id]
-            entry.slot = slot = table.take(wire_id)
-            assert slot is not None
+            slot = self._take_slot(entry)
             if entry.moves:
                 entry.moves = False
                 self._send_move(wire_id, slot)
@@ -283,7 +295,7 @@ class Book:
 
     def _send_move(self, wire_id: str, slot: Slot) -> None:
         seq = self.connection.next_seq()
-        move = protocol.Move(wire_id, slot.arena.medium.address, slot.offset, seq)
+        move = protocol.Move(wire_id, slot.address, slot.offset, seq)
         self.connection.send(protocol.MOVE, encode(move))
 
     # --- taking -------------------------------------------------------------------------
@@ -348,12 +360,7 @@ class Book:
         """
         delivery = entry.delivery
         assert delivery is not None
-        medium: Medium = slot.arena.medium
-        nbytes = delivery.nbytes
-        if (
-            nbytes <= medium.slot_nbytes
-            and medium.checksum(slot.offset, nbytes) == delivery.checksum
-        ):
+        if self._is_whole(slot, delivery):
             if slot.generation != self.table.generation:
                 self.release(slot, entry.ticket)
                 raise entry.cancelled("discarded")
@@ -363,6 +370,19 @@ class Book:
         with self.lock:
             self._corrupt(entry, slot)
         return None
+
+    def _is_whole(self, slot: Slot, delivery: protocol.Delivery) -> bool:
+        """Whether what is in the slot is what the supplier says that it wrote."""
+        medium: Medium = slot.arena.medium
+        if delivery.nbytes > medium.slot_nbytes:
+            return False
+        if medium.fences and medium.written(slot.offset) != delivery.lease:
+            return False
+        try:
+            return medium.checksum(slot.offset, delivery.nbytes) == delivery.checksum
+        except MediumError as error:
+            logger.warning("a slot cannot be read", extra={"client": self._name, "why": error})
+            return False
 
     def _corrupt(self, entry: Entry, slot: Slot) -> None:
         self.figures["corrupt"] += 1
@@ -697,6 +717,12 @@ class Book:
         with self.lock:
             for arena in self.table.arenas:
                 arena.medium.close()
+
+
+def _slots_of(medium: Medium) -> tuple[list[int], Callable[[int], None] | None]:
+    """What a table of slots has to know of a medium."""
+    offsets = [medium.offset(slot) for slot in range(medium.slots)]
+    return offsets, medium.revoke if medium.fences else None
 
 
 def _by_number(entry: Entry) -> int:

@@ -18,7 +18,7 @@ from entrepot.market.product import Product
 from entrepot.market.slots import STATES
 from entrepot.market.stream import stream
 from entrepot.mediums.base import Medium
-from entrepot.settings import ClientSettings
+from entrepot.settings import ClientSettings, Settings
 
 if TYPE_CHECKING:
     from typing import Self
@@ -41,7 +41,8 @@ class Client:
     :param endpoint: the broker's frontend, ``tcp://host:port`` or ``ipc:///path``.
     :param medium: made with its ``create``; each open order and each product has one slot of it.
     :param name: shown in the broker's statistics and logs; host and process id by default.
-    :param settings: timeouts and limits; its endpoint and slots are for who makes the arguments.
+    :param settings: timeouts and limits; by default what the environment says. Its endpoint and
+        slots are for who makes the arguments.
     :param timeout_s: seconds to wait for the broker, in place of the setting.
     :param contract: what the products' bytes mean. Suppliers that registered another contract for
         a product do not get its orders.
@@ -61,7 +62,7 @@ class Client:
         session: bytes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        settings = settings or ClientSettings()
+        settings = settings or Settings().client
         if not medium.owner:
             raise ConfigurationError(
                 f"{medium.address} was attached, and a client needs a medium of its own: "

@@ -16,12 +16,15 @@ A slot is
 
 Retired slots come back only with new memory, an *arena*. The slots of an old arena are finished
 and none of them is given out again; it is let go of when nobody looks at any of them.
+
+Where the medium *fences*, an order's right to write is taken back when its slot stops waiting for
+it. There a slot is free at once instead of quarantined or retired.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 FREE = 0
@@ -38,20 +41,34 @@ MAX_ARENAS = 4
 """Arenas alive at once, the current one among them. Each is as large as the medium."""
 
 
+Revoke = Callable[[int], None]
+
+
 class Slot:
     """One slot, and the order that has it. Changed by its table only.
 
+    :ivar address: where the order that has it was told to write; the caller's to set.
     :ivar generation: the table's when the slot was given out.
     :ivar ticket: goes up each time that the slot is given out, so that what was said about an
         earlier use is told from what is said about this one.
     """
 
-    __slots__ = ("arena", "generation", "index", "offset", "order_id", "state", "ticket")
+    __slots__ = (
+        "address",
+        "arena",
+        "generation",
+        "index",
+        "offset",
+        "order_id",
+        "state",
+        "ticket",
+    )
 
     def __init__(self, arena: Arena, index: int, offset: int) -> None:
         self.arena = arena
         self.index = index
         self.offset = offset
+        self.address = ""
         self.state = FREE
         self.order_id = ""
         self.generation = 0
@@ -65,14 +82,18 @@ class Arena:
     """The slots of one medium.
 
     :ivar medium: whatever the caller made it with; the table does not look at it.
+    :ivar revoke: where the medium fences, has nobody write at an offset from its return on.
     :ivar counts: how many slots are in each state.
     """
 
-    __slots__ = ("counts", "free", "medium", "number", "slots")
+    __slots__ = ("counts", "free", "medium", "number", "revoke", "slots")
 
-    def __init__(self, number: int, medium: Any, offsets: Sequence[int]) -> None:
+    def __init__(
+        self, number: int, medium: Any, offsets: Sequence[int], revoke: Revoke | None
+    ) -> None:
         self.number = number
         self.medium = medium
+        self.revoke = revoke
         self.slots = [Slot(self, index, offset) for index, offset in enumerate(offsets)]
         # First in, first out: a slot rests as long as it can before it is written again.
         self.free = deque(self.slots)
@@ -92,9 +113,9 @@ class SlotTable:
     :ivar parked: orders that wait for a slot of their own, oldest first: theirs was retired.
     """
 
-    def __init__(self, medium: Any, offsets: Sequence[int]) -> None:
+    def __init__(self, medium: Any, offsets: Sequence[int], revoke: Revoke | None = None) -> None:
         self.generation = 0
-        self.current = Arena(0, medium, offsets)
+        self.current = Arena(0, medium, offsets, revoke)
         self.arenas = [self.current]
         self.parked: dict[str, None] = {}
         self._slots: dict[str, Slot] = {}  # waiting and quarantined ones, by order
@@ -237,7 +258,7 @@ class SlotTable:
         slot = self._slots.get(order_id)
         if slot is None or slot.state != WAITING:
             return False
-        self._to(slot, QUARANTINED)
+        self._withdraw(slot)
         return True
 
     def discard(self) -> tuple[list[str], int]:
@@ -251,9 +272,9 @@ class SlotTable:
         dropped = list(self.parked)
         self.parked.clear()
         self._lost.clear()
-        for order_id, slot in self._slots.items():
+        for order_id, slot in list(self._slots.items()):
             if slot.state == WAITING:
-                self._to(slot, QUARANTINED)
+                self._withdraw(slot)
                 dropped.append(order_id)
         full = 0
         for arena in self.arenas:
@@ -283,9 +304,9 @@ class SlotTable:
             return False
         return bool(self.parked) or not (counts[WAITING] + counts[QUARANTINED])
 
-    def add_arena(self, medium: Any, offsets: Sequence[int]) -> Arena:
+    def add_arena(self, medium: Any, offsets: Sequence[int], revoke: Revoke | None = None) -> Arena:
         """Give out slots of ``medium`` from now on."""
-        arena = Arena(self.current.number + 1, medium, offsets)
+        arena = Arena(self.current.number + 1, medium, offsets, revoke)
         self.arenas.append(arena)
         self.current = arena
         return arena
@@ -331,7 +352,10 @@ class SlotTable:
         return slot
 
     def _to(self, slot: Slot, state: int) -> None:
-        counts = slot.arena.counts
+        arena = slot.arena
+        if arena.revoke is not None and slot.state == WAITING:
+            arena.revoke(slot.offset)
+        counts = arena.counts
         counts[slot.state] -= 1
         counts[state] += 1
         slot.state = state
@@ -341,9 +365,21 @@ class SlotTable:
         slot.order_id = ""
         slot.arena.free.append(slot)
 
+    def _withdraw(self, slot: Slot) -> None:
+        """Its order is not wanted any more, and a supplier may be writing."""
+        if slot.arena.revoke is not None:
+            self._forget(slot.order_id)
+            self._free(slot)
+        else:
+            self._to(slot, QUARANTINED)
+
     def _retire(self, slot: Slot) -> None:
-        self._to(slot, RETIRED)
-        slot.order_id = ""
+        """A supplier may be writing, and will never say that it is done."""
+        if slot.arena.revoke is not None:
+            self._free(slot)
+        else:
+            self._to(slot, RETIRED)
+            slot.order_id = ""
 
     def _forget(self, order_id: str) -> None:
         self._slots.pop(order_id, None)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ from entrepot.market.connection import CLOSED
 from entrepot.market.protocol import Result
 from entrepot.market.work import Maker, Products, Work, failure
 from entrepot.market.worklist import Worklist
-from entrepot.mediums import Attachments
-from entrepot.settings import SupplierSettings
+from entrepot.mediums import Attachments, attach
+from entrepot.settings import Settings, SupplierSettings
 
 if TYPE_CHECKING:
     from typing import Self
@@ -57,7 +58,8 @@ class Supplier:
     :param batch: orders liked at once.
     :param exclusive: nobody else may register any of these patterns.
     :param contracts: what the bytes of each pattern's products mean.
-    :param settings: timeouts and limits; its endpoint is for who makes the arguments.
+    :param settings: timeouts, limits and mediums that are taken; by default what the environment
+        says. Its endpoint is for who makes the arguments.
     :param clock: seconds, going up.
     :ivar served: orders made.
     :ivar failed: orders whose function raised, or whose product could not be written.
@@ -77,7 +79,7 @@ class Supplier:
         settings: SupplierSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        settings = settings or SupplierSettings()
+        settings = settings or Settings().supplier
         credit = settings.credit if credit is None else credit
         for what, value in (("credit", credit), ("batch", batch)):
             if not 1 <= value <= 65_536:
@@ -89,7 +91,11 @@ class Supplier:
         self.failed = 0
         self._settings = settings
         self._clock = clock
-        self._attachments = Attachments(settings.max_attachments)
+        allowed = {name.strip() for name in settings.mediums.split(",") if name.strip()}
+        self._attachments = Attachments(
+            settings.max_attachments,
+            attach=partial(attach, settings=settings, allowed=allowed or None),
+        )
         self._maker = Maker(products, contracts, self._attachments, clock)
         self._worklist = Worklist(
             endpoint,

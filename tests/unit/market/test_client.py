@@ -19,6 +19,7 @@ from entrepot.errors import (
     Closed,
     ConfigurationError,
     CorruptProduct,
+    MediumError,
     NoFreeSlot,
     OrderCancelled,
     OrderFailed,
@@ -34,7 +35,7 @@ from entrepot.market.broker import Broker
 from entrepot.market.client import Client
 from entrepot.market.slots import MAX_ARENAS
 from entrepot.market.supplier import Supplier, Work
-from entrepot.mediums import Medium, ShmMedium, attach
+from entrepot.mediums import Medium, ShmMedium, TCPMedium, attach
 from entrepot.settings import BrokerSettings, ClientSettings
 from tests.peer.raw import RawSupplier
 from tests.peer.waiting import until
@@ -102,7 +103,7 @@ def raw(broker: Broker) -> Iterator[RawSupplier]:
 
 def write(work: dict[str, Any], data: bytes) -> None:
     with attach(work["address"]) as medium:
-        medium.write(work["offset"], data, work["nbytes"])
+        medium.write(work["offset"], data, work["nbytes"], lease=work["lease"])
 
 
 def deliver(supplier: RawSupplier, work: dict[str, Any], data: bytes) -> None:
@@ -732,6 +733,79 @@ def test_an_order_that_loses_every_supplier_fails_and_its_slots_are_not_used(
     assert failed.value.reason == "lost"
     assert len(offsets) == 3
     assert client.figures()["retired"] == 3
+
+
+# --- mediums that can refuse a supplier --------------------------------------------------
+
+
+@pytest.fixture
+def fenced(broker: Broker) -> Iterator[Client]:
+    with Client(broker.frontend, TCPMedium.create(SLOT, 2), timeout_s=LIMIT_S) as client:
+        yield client
+
+
+def test_products_and_inputs_go_over_tcp(fenced: Client, broker: Broker) -> None:
+    def double(work: Work, out: memoryview) -> int:
+        data = bytes(work.input or b"") * 2
+        out[: len(data)] = data
+        return len(data)
+
+    with Supplier(broker.backend, {"double": double, ".*": str.encode}).start() as supplier:
+        for n in range(20):
+            assert taken(fenced, f"p{n}") == f"p{n}".encode()
+            with fenced.order("double", input=b"%d" % n).result(LIMIT_S) as product:
+                assert product.bytes() == b"%d" % n * 2
+        with pytest.raises(OrderFailed, match="ProductTooLarge"):
+            fenced.order("x" * (SLOT + 1)).result(LIMIT_S)
+        assert len(supplier._attachments) == 1
+
+
+def test_a_fenced_slot_is_free_as_soon_as_its_order_is_not_wanted(
+    fenced: Client, raw: RawSupplier
+) -> None:
+    """And what was under way to it is refused."""
+    orders = fenced.orders(["a", "b"])
+    works = [raw.work(), raw.work()]
+    assert fenced.discard() == 2
+    assert fenced.figures()["free"] == 2
+    fresh = fenced.order("c")
+    for work in works:
+        with pytest.raises(MediumError):
+            write(work, b"of the old model")
+        raw.done(work, nbytes=5, checksum=1)
+    deliver(raw, raw.work(), b"of c")
+    assert fresh.result(LIMIT_S).bytes() == b"of c"
+    assert not any(order.cancel() for order in orders)
+
+
+def test_a_lost_supplier_is_refused_and_its_slot_used_again(fenced: Client, broker: Broker) -> None:
+    order = fenced.order("a")
+    with RawSupplier(broker.backend) as lost:
+        lost_work = lost.ready("a").work()
+    with RawSupplier(broker.backend) as second:
+        work = second.ready("a").work()
+        assert work["address"] != lost_work["address"]
+        deliver(second, work, b"right")
+        product = order.result(LIMIT_S)
+        for told in (lost_work, work):
+            with pytest.raises(MediumError):
+                write(told, b"wrong")
+        assert product.bytes() == b"right"
+        figures = fenced.figures()
+        assert (figures["retired"], figures["arenas"]) == (0, 1)
+
+
+def test_what_another_lease_wrote_is_not_served(
+    fenced: Client, raw: RawSupplier, apart: Apart
+) -> None:
+    order = fenced.order("a")
+    waiting = apart(order.result)
+    work = raw.work()
+    write(work | {"lease": work["lease"] ^ 1}, b"whose?")
+    raw.done(work, nbytes=6, checksum=xxhash.xxh3_64_intdigest(b"whose?"))
+    deliver(raw, raw.work(), b"right")
+    assert waiting.result(LIMIT_S).bytes() == b"right"
+    assert fenced.figures()["corrupt"] == 1
 
 
 # --- what is not what was sent ----------------------------------------------------------

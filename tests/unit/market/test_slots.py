@@ -307,19 +307,27 @@ class Market(RuleBasedStateMachine):
     must be empty for every slot that is given out.
     """
 
+    fences = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.table = table_of(3)
+        self.table = SlotTable("first", [0, 100, 200], self.revoke if self.fences else None)
         self.names = 0
         self.leases = 0
         self.up: deque[tuple[str, str, Slot | None]] = deque()
         self.down: deque[tuple[str, str, int]] = deque()
         self.broker: dict[str, BrokersOrder] = {}
         self.writers: dict[Slot, set[int]] = {}
+        self.granted: dict[Slot, str] = {}
         self.zombies: list[tuple[Slot, int]] = []
         self.wanted: set[str] = set()
         self.full: dict[str, tuple[Slot, int]] = {}
         self.lent: list[tuple[Slot, int]] = []
+
+    def revoke(self, offset: int) -> None:
+        (slot,) = (slot for slot in self.table.current.slots if slot.offset == offset)
+        self.writers.pop(slot, None)
+        self.granted.pop(slot)
 
     # The client.
 
@@ -329,6 +337,7 @@ class Market(RuleBasedStateMachine):
             return False
         assert not self.writers.get(slot), f"{slot} was given out while it can be written"
         assert slot.arena is self.table.current
+        self.granted[slot] = order_id
         self.up.append((command, order_id, slot))
         return True
 
@@ -455,7 +464,8 @@ class Market(RuleBasedStateMachine):
             order = self.broker[name]
             self.leases += 1
             order.lease, order.touched = self.leases, True
-            self.writers.setdefault(order.slot, set()).add(order.lease)
+            if not self.fences or self.granted.get(order.slot) == name:
+                self.writers.setdefault(order.slot, set()).add(order.lease)
 
     @rule(data=st.data(), how=st.sampled_from(["made", "failed", "given back", "lost", "lost"]))
     def answer(self, data: st.DataObject, how: str) -> None:
@@ -472,7 +482,7 @@ class Market(RuleBasedStateMachine):
                 order.parked = True
                 self.down.append(("LOST", name, lease))
             return
-        self.writers[order.slot].discard(lease)
+        self.writers.get(order.slot, set()).discard(lease)
         if how == "made":
             self.end(name, "FULFILLED", lease)
         elif how == "failed" or order.held:
@@ -486,7 +496,7 @@ class Market(RuleBasedStateMachine):
     @rule()
     def a_zombie_dies(self) -> None:
         slot, lease = self.zombies.pop(0)
-        self.writers[slot].discard(lease)
+        self.writers.get(slot, set()).discard(lease)
 
     @rule()
     def the_broker_restarts(self) -> None:
@@ -547,5 +557,24 @@ class Market(RuleBasedStateMachine):
         assert len(self.table.arenas) <= MAX_ARENAS
 
 
+class FencedMarket(Market):
+    """Whose medium takes the right to write back."""
+
+    fences = True
+
+    @invariant()
+    def no_slot_is_ever_set_aside(self) -> None:
+        assert not self.table.count(RETIRED)
+        assert not self.table.count(QUARANTINED)
+        assert len(self.table.arenas) == 1
+
+    @invariant()
+    def nobody_writes_but_where_a_product_is_waited_for(self) -> None:
+        for slot in self.table.current.slots:
+            assert slot.state == WAITING or not self.writers.get(slot)
+
+
 TestMarket = Market.TestCase
 TestMarket.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestFencedMarket = FencedMarket.TestCase
+TestFencedMarket.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
