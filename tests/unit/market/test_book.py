@@ -17,6 +17,7 @@ from entrepot.market.client import Client
 from entrepot.market.connection import OPEN
 from entrepot.market.order import Order
 from entrepot.mediums import ShmMedium
+from entrepot.settings import ClientSettings
 from tests.peer.waiting import until
 from tests.unit.market.fake_broker import LIMIT_S, Apart, FakeBroker
 
@@ -51,7 +52,9 @@ class Pair:
         self.broker = broker
         self.apart = apart
         medium = ShmMedium.create(SLOT, slots)
-        self.client = Client(broker.endpoint, medium, timeout_s=LIMIT_S)
+        # Nothing is to happen because of the silence of a broker that never beats.
+        settings = ClientSettings(silence_s=600.0)
+        self.client = Client(broker.endpoint, medium, settings=settings, timeout_s=LIMIT_S)
         first = apart(self.client.order, "first")
         self.session = broker.greet()["session"]
         self.first: Order = first.result(LIMIT_S)
@@ -274,6 +277,72 @@ def test_pushes_are_acknowledged_long_before_a_beat_when_there_are_many(
     assert both.broker.receive(beats=True).fields == {"last_push": 8}
 
 
+# --- what wakes whom: this broker says nothing by itself ---------------------------------
+
+
+def test_a_released_slot_wakes_who_waits_for_one(pair: MakePair, apart: Apart) -> None:
+    both = pair(slots=1)
+    both.fulfil(both.first)
+    product = both.first.result(LIMIT_S)
+    waiting = apart(both.client.order, "second")
+    until(lambda: both.client._book.connection._turns.led)
+    product.release()
+    assert waiting.result(LIMIT_S).product_id == "second"
+
+
+@pytest.mark.parametrize("how", ["cancel", "discard"])
+def test_who_waits_for_an_order_is_told_of_its_end(pair: MakePair, apart: Apart, how: str) -> None:
+    both = pair()
+    waiting = apart(both.first.result)
+    until(lambda: both.client._book.connection._turns.led)
+    follower = apart(both.first.result)
+    until(lambda: both.client._book.connection._turns._followers)
+    if how == "cancel":
+        both.first.cancel()
+    else:
+        both.client.discard()
+    for each in (waiting, follower):
+        with pytest.raises(OrderCancelled):
+            each.result(LIMIT_S)
+
+
+def test_a_discard_is_told_and_frees_what_the_broker_names(pair: MakePair) -> None:
+    both = pair(slots=4)
+    others = both.client.orders(["b", "c"])
+    both.broker.expect(protocol.ORDERS)
+    assert both.client.discard() == 3
+    seq = both.broker.expect(protocol.DISCARD)["seq"]
+    assert both.figures()["quarantined"] == 3
+    both.broker.say(
+        protocol.REPLY,
+        protocol.Reply(
+            seq=seq,
+            untouched=[both.first.order_id],
+            touched=[others[0].order_id],
+            held=[others[1].order_id],
+        ),
+    )
+    figures = both.figures()
+    assert (figures["free"], figures["quarantined"]) == (3, 1)
+
+
+def test_a_product_that_is_discarded_while_it_is_verified_is_not_served(
+    pair: MakePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = pair()
+    both.fulfil(both.first)
+    verify = ShmMedium.checksum
+
+    def slowly(medium: ShmMedium, offset: int, nbytes: int) -> int:
+        both.client.discard()
+        return verify(medium, offset, nbytes)
+
+    monkeypatch.setattr(ShmMedium, "checksum", slowly)
+    with pytest.raises(OrderCancelled):
+        both.first.result(LIMIT_S)
+    assert both.client.figures()["free"] == 4
+
+
 # --- lost and moved ---------------------------------------------------------------------
 
 
@@ -455,7 +524,12 @@ def test_a_product_larger_than_its_slot_is_never_looked_at(pair: MakePair, apart
     waiting = apart(both.first.result, LIMIT_S)
     name = both.first.order_id
     for attempt in range(3):
-        both.broker.fulfil(name, nbytes=SLOT + 1, lease=attempt)
+        both.broker.fulfil(
+            name,
+            nbytes=SLOT + 1,
+            lease=attempt,
+            checksum=xxhash.xxh3_64_intdigest(bytes(SLOT + 1)),  # it is what is there
+        )
         if attempt < 2:
             (again,) = both.broker.expect(protocol.ORDERS)["orders"]
             name = again["order_id"]
