@@ -215,8 +215,8 @@ class Book:
     def _drop_input(self, entry: Entry) -> None:
         if entry.input_slot is not None:
             slot, ticket = entry.input_slot
-            slot.arena.medium.revoke(slot.offset)
-            self.table.release(slot, ticket)
+            if self.table.release(slot, ticket):
+                slot.arena.medium.revoke(slot.offset)
             entry.input_slot = None
 
     def _send_orders(self, entries: Sequence[Entry]) -> None:
