@@ -225,11 +225,13 @@ class Connection:
         :raises Closed: it was closed meanwhile.
         """
         turns = self._turns
+        came = False
         try:
             while not done():
                 if self.state == CLOSED:
                     raise Closed(f"{self._name} was closed while it was in use")
-                if not turns.led and self.drain():
+                if not turns.led and self.drain(done, came):
+                    came = False
                     continue
                 limit = deadline
                 if self.state != OPEN:
@@ -241,7 +243,7 @@ class Connection:
                         if limit is deadline:
                             return False
                         continue
-                turns.sleep(self._dealer.poller, done, timeout_s)
+                came = turns.sleep(self._dealer.poller, done, timeout_s)
             return True
         finally:
             turns.hand_over()
@@ -282,16 +284,24 @@ class Connection:
             self.poke()  # the send may have swallowed the change that the leader sleeps for
         return True
 
-    def drain(self) -> int:
-        """Handle what has arrived, without waiting; how many messages that was."""
+    def drain(self, done: Callable[[], bool] | None = None, came: bool = False) -> int:
+        """Handle what has arrived, without waiting; how many messages that was.
+
+        :param done: says when it is enough; asked after each message.
+        :param came: something is there as it seems: to look first would be to look twice.
+        """
         if self.state not in (GREETING, OPEN):
             return 0
         dealer = self._dealer
         handled = 0
-        while handled < DRAIN_AT_MOST and dealer.readable():
-            self._receive(dealer)
+        while handled < DRAIN_AT_MOST and (came or dealer.readable()):
+            came = False
+            message = dealer.receive()
+            if message is None:
+                continue
+            self._handle(dealer, *message)
             handled += 1
-            if dealer is not self._dealer:
+            if dealer is not self._dealer or (done is not None and done()):
                 break
         if handled:
             self._heard_at = self.clock()
@@ -378,19 +388,18 @@ class Connection:
         self._beat_at = self.clock() + FIRST_BEAT_S
         os.eventfd_write(self._beat_fd, 1)
 
-    def _receive(self, dealer: Dealer) -> None:
+    def _handle(self, dealer: Dealer, command: bytes, fields: bytes | None) -> None:
         """Handle one message that has arrived."""
-        message = dealer.receive()
         party = self._party()
         if party is None:
             return
         try:
-            if message is None:
+            if fields is None:
                 self._one_frame()
-            elif message[0] == REPLY:
-                self._replied(party, _read_reply(message[1]))
+            elif command == REPLY:
+                self._replied(party, _read_reply(fields))
             elif self.state == OPEN:
-                party.received(*message)
+                party.received(command, fields)
         except ProtocolError as fault:
             self.malformed += 1
             logger.warning(

@@ -88,15 +88,18 @@ class Dealer:
         send(fields, NOBLOCK)
         return True
 
-    def receive(self) -> tuple[bytes, bytes] | None:
-        """One message, after ``readable``: command and fields. None when it was one frame."""
+    def receive(self) -> tuple[bytes, bytes | None] | None:
+        """One message: command and fields, which are None when it is one frame. None without."""
         recv = self._recv
-        command = recv(NOBLOCK)
+        try:
+            command = recv(NOBLOCK)
+        except zmq.Again:
+            return None
         try:
             # ZeroMQ delivers all frames of a message or none, so they are here.
             return command, recv(NOBLOCK)
         except zmq.Again:
-            return None
+            return command, None
 
     def skip(self) -> None:
         """Drop what is left of a message of more frames than two; none if there are no more."""

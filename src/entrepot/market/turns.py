@@ -41,11 +41,14 @@ class Turns:
         if fd >= 0:
             os.close(fd)
 
-    def sleep(self, poller: select.poll, wish: Wish, timeout_s: float) -> None:
-        """Sleep until something may have come, or ``wish`` came true, or ``timeout_s`` passed."""
+    def sleep(self, poller: select.poll, wish: Wish, timeout_s: float) -> bool:
+        """Sleep until something may have come, or ``wish`` came true, or ``timeout_s`` passed.
+
+        True when it seems that there is something on the socket for this thread to read.
+        """
         if self.led:
             self._follow(wish, timeout_s)
-            return
+            return False
         self.led = True
         self.lock.release()
         try:
@@ -53,11 +56,15 @@ class Turns:
         finally:
             self.lock.acquire()
             self.led = False
+        came = False
         for fd, _ in ready:
             if fd == self.wake_fd:
                 with suppress(BlockingIOError):
                     os.eventfd_read(fd)
                 self.wake()
+            else:
+                came = True
+        return came
 
     def _follow(self, wish: Wish, timeout_s: float) -> None:
         waiter = threading.Lock()
