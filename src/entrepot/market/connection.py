@@ -27,7 +27,7 @@ from typing import Protocol
 import zmq
 
 from entrepot.errors import BrokerUnavailable, Closed, ProtocolError, UsedAfterFork
-from entrepot.market.dealer import Dealer
+from entrepot.market.dealer import EVENTS, Dealer
 from entrepot.market.protocol import (
     EMPTY,
     GOODBYE,
@@ -39,6 +39,7 @@ from entrepot.market.protocol import (
     Reply,
     reader,
 )
+from entrepot.market.sockets import POLLIN
 from entrepot.market.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -130,6 +131,7 @@ class Connection:
         self._silence_s = silence_s
         self._name = name
         self._pid = os.getpid()
+        self._forks = _Forks.count
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._dealer: Dealer
         self._beat_fd = -1
@@ -153,7 +155,7 @@ class Connection:
         :raises UsedAfterFork: in a forked child.
         :raises Closed: after ``close``.
         """
-        if os.getpid() != self._pid:
+        if _Forks.count != self._forks:
             raise UsedAfterFork(
                 f"{self._name} was made in process {self._pid} and is used in its forked child "
                 f"{os.getpid()}, where its connection cannot work; make a new one there"
@@ -164,7 +166,7 @@ class Connection:
     @property
     def forked(self) -> bool:
         """Whether this is a forked child, where nothing of the parent's may be touched."""
-        return os.getpid() != self._pid
+        return _Forks.count != self._forks
 
     @property
     def down_since(self) -> float | None:
@@ -280,7 +282,7 @@ class Connection:
         if not dealer.send(command, fields):
             self.reconnect("the broker does not read")
             return False
-        if self._turns.led and dealer.readable():
+        if self._turns.led and dealer.events(EVENTS) & POLLIN:
             self.poke()  # the send may have swallowed the change that the leader sleeps for
         return True
 
@@ -294,7 +296,7 @@ class Connection:
             return 0
         dealer = self._dealer
         handled = 0
-        while handled < DRAIN_AT_MOST and (came or dealer.readable()):
+        while handled < DRAIN_AT_MOST and (came or dealer.events(EVENTS) & POLLIN):
             came = False
             message = dealer.receive()
             if message is None:
@@ -336,7 +338,7 @@ class Connection:
 
         A party that is :attr:`at_work` leaves without it.
         """
-        if os.getpid() != self._pid:
+        if self.forked:
             return
         turns = self._turns
         with self.lock:
@@ -497,6 +499,18 @@ def _beat_until_closed(connection: Connection) -> None:
             logger.exception("a beat failed", extra={"party": connection._name})
         del party
 
+
+class _Forks:
+    """How often the process that this one was forked from had been forked itself; costs no call."""
+
+    count = 0
+
+    @classmethod
+    def add(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(after_in_child=_Forks.add)
 
 _alive: weakref.WeakSet[Connection] = weakref.WeakSet()
 

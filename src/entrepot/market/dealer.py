@@ -18,6 +18,7 @@ HIGH_WATER = 1 << 17
 """Messages that ZeroMQ queues in one direction, at most."""
 
 _FIRST = SNDMORE | NOBLOCK
+EVENTS = int(zmq.EVENTS)
 _FD = int(zmq.FD)
 _MORE = int(zmq.RCVMORE)
 _get: Callable[[zmq.Socket[bytes], int], int] = zmq.backend.Socket.get  # type: ignore[assignment]
@@ -40,8 +41,8 @@ class Dealer:
 
     :param wake_fd: a descriptor that :attr:`poller` watches beside the socket.
     :ivar poller: wakes when something may have come, or ``wake_fd`` was written.
-    :ivar readable: not 0 when a message has come. ZeroMQ's descriptor tells of changes only, so
-        it may be slept on when this said 0, and nothing was sent since.
+    :ivar events: ``events(EVENTS) & POLLIN`` is not 0 when a message has come. ZeroMQ's descriptor
+        tells of changes only, so it may be slept on when that was 0, and nothing was sent since.
     :raises ConfigurationError: the endpoint cannot be one.
     """
 
@@ -73,7 +74,7 @@ class Dealer:
         self.poller.register(_get(socket, _FD), select.POLLIN)
         self.poller.register(wake_fd, select.POLLIN)
         self.monitor_fd = _get(self._monitor, _FD)
-        self.readable = readable(socket)
+        self.events: Callable[[int], int] = super(zmq.Socket, socket).get  # type: ignore[assignment]
         self._news = readable(self._monitor)
         self._send = sender(socket)
         self._recv: Callable[[int], bytes] = super(zmq.Socket, socket).recv
@@ -89,7 +90,10 @@ class Dealer:
         return True
 
     def receive(self) -> tuple[bytes, bytes | None] | None:
-        """One message: command and fields, which are None when it is one frame. None without."""
+        """One message, command and fields, or None when there is none. Never waits.
+
+        Fields that are None mean a message of one frame.
+        """
         recv = self._recv
         try:
             command = recv(NOBLOCK)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError
 from entrepot.market.connection import CLOSED
-from entrepot.market.protocol import Result
+from entrepot.market.protocol import Result, WorkItem
 from entrepot.market.work import Maker, Products, Work, failure
 from entrepot.market.worklist import Worklist
 from entrepot.mediums import Attachments, attach
@@ -230,61 +230,55 @@ class Supplier:
         connection, worklist, maker = self._connection, self._worklist, self._maker
         with connection.lock:
             connection.start()
-        while self._wait_for_work(timeout_s):
-            with connection.lock:
-                if not worklist.queue:
-                    continue
-                item = worklist.take()
-            while True:
-                try:
-                    result = maker.make(item)
-                except BaseException as error:
-                    # Not the function's to catch, nor ours: say so, leave, and let it pass.
-                    with connection.lock:
-                        worklist.finish(failure(item, error))
-                        worklist.flush()
-                    raise
-                self._count(result)
+        item = self._next(None, timeout_s)
+        while item is not None:
+            try:
+                result = maker.make(item)
+            except BaseException as error:
+                # Not the function's to catch, nor ours: say so, leave, and let it pass.
                 with connection.lock:
-                    worklist.finish(result)
-                    if not worklist.queue or self._ends():
-                        break
-                    item = worklist.take()
+                    worklist.finish(failure(item, error))
+                    worklist.flush()
+                raise
+            self._count(result)
+            item = self._next(result, timeout_s)
         self._drain()
 
-    def _wait_for_work(self, timeout_s: float | None) -> bool:
-        """True when there is something to make, False when it is time to end."""
-        connection, worklist = self._connection, self._worklist
+    def _next(self, result: Result | None, timeout_s: float | None) -> WorkItem | None:
+        """Hand in a result, and wait for the next order; None when it is time to end."""
+        worklist = self._worklist
+        with self._connection.lock:
+            if result is not None:
+                worklist.finish(result)
+            complain_at = None
+            while not self._has_news():
+                complain_at = self._wait(complain_at, timeout_s)
+            return None if self._ends() else worklist.take()
 
-        def over() -> bool:
-            return bool(worklist.queue) or self._ends()
-
-        complain_at = self._clock() + COMPLAIN_S
-        with connection.lock:
-            while not over():
-                now = self._clock()
-                down_since = connection.down_since
-                if down_since is not None:
-                    if timeout_s is not None and now - down_since >= timeout_s:
-                        raise BrokerUnavailable(
-                            self.endpoint, now - down_since, "registering patterns"
-                        )
-                    if now >= complain_at:
-                        complain_at = now + COMPLAIN_S
-                        logger.warning(
-                            "no broker answers; trying on",
-                            extra={"supplier": self.name, "endpoint": self.endpoint},
-                        )
-                    until = complain_at
-                    if timeout_s is not None:
-                        until = min(until, down_since + timeout_s)
-                else:
-                    complain_at = now + COMPLAIN_S
-                    until = now + COMPLAIN_S
-                if self._stop_event is not None:
-                    until = min(until, now + LOOK_S)
-                connection.wait(over, until, patient=True)
-            return not self._ends()
+    def _wait(self, complain_at: float | None, timeout_s: float | None) -> float | None:
+        """Wait for news, for a while; when to complain next of a broker that is not there."""
+        connection, now = self._connection, self._clock()
+        until = now + COMPLAIN_S
+        down_since = connection.down_since
+        if down_since is None:
+            complain_at = None
+        else:
+            if timeout_s is not None:
+                if now - down_since >= timeout_s:
+                    raise BrokerUnavailable(self.endpoint, now - down_since, "registering patterns")
+                until = min(until, down_since + timeout_s)
+            if complain_at is None:
+                complain_at = until
+            elif now >= complain_at:
+                complain_at = until
+                logger.warning(
+                    "no broker answers; trying on",
+                    extra={"supplier": self.name, "endpoint": self.endpoint},
+                )
+        if self._stop_event is not None:
+            until = min(until, now + LOOK_S)
+        connection.wait(self._has_news, until, patient=True)
+        return complain_at
 
     def _begin_to_stop(self) -> None:
         """From any thread or signal handler."""
@@ -292,6 +286,9 @@ class Supplier:
             self._stopping_since = self._clock()
         self._stopping = True
         self._connection.poke()
+
+    def _has_news(self) -> bool:
+        return bool(self._worklist.queue) or self._ends()
 
     def _ends(self) -> bool:
         return (

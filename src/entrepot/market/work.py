@@ -107,10 +107,11 @@ class Maker:
 
     def _write(self, kind: _Kind, item: WorkItem, medium: Medium) -> tuple[int, int]:
         made = kind.function(item.product_id)
-        if kind.contract is not None and isinstance(made, Mapping):
-            made = kind.contract.encode(**made)
-        elif made is None or isinstance(made, str | Mapping):
-            raise NotBytes(kind.describe_wrong(made))
+        if type(made) is not bytes:
+            if kind.contract is not None and isinstance(made, Mapping):
+                made = kind.contract.encode(**made)
+            elif made is None or isinstance(made, str | Mapping):
+                raise NotBytes(kind.describe_wrong(made))
         # What was made may be larger than what was ordered, or its buffer too odd to write.
         checksum = medium.write_checksummed(item.offset, made, item.nbytes, lease=item.lease)
         return memoryview(made).nbytes, checksum
