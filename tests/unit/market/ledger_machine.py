@@ -11,7 +11,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 from hypothesis import HealthCheck, note
@@ -25,7 +25,7 @@ from entrepot.market.ledger import Ledger
 from entrepot.market.protocol import Fault, Order, Region, Result, WorkItem
 from entrepot.market.queue import Lane, State, SupplierClass
 from entrepot.settings import BrokerSettings
-from tests.unit.market.ledger_model import ANY_SENTENCE, Model
+from tests.unit.market.ledger_model import ANY_SENTENCE, Maker, Model
 
 CI = hypothesis_settings(
     max_examples=60, stateful_step_count=50, suppress_health_check=[HealthCheck.too_slow]
@@ -55,11 +55,17 @@ SUPPLIERS = tuple(bytes([i]) + b"s" for i in range(5))
 V1_SUPPLIERS = tuple(bytes([i]) + b"1s" for i in range(3))
 CLIENTS = tuple(bytes([i]) + b"c" for i in range(3))
 V1_CLIENTS = tuple(bytes([i]) + b"1c" for i in range(2))
-PAUSES_S = (0.0, 0.2, 0.5, 1.0, 3.0, 5.0, 10.0, 29.0, 60.0)
+PAUSES_S = (0.0, 0.25, 0.5, 0.5, 1.0, 3.0, 5.0, 10.0, 29.0, 60.0)
+
+T = TypeVar("T")
 
 RULES = BrokerSettings(
     max_order_attempts=3, max_order_losses=2, max_open_orders=6, max_open_orders_total=12
 )
+
+
+KINDS = ("good", "good", "good", "bad", "bad", "bad", "bad", "large", "foreign", "stale", "other")
+"""Of results."""
 
 
 def small(max_idle_classes: int, max_products: int) -> BrokerSettings:
@@ -275,32 +281,37 @@ class Events:
         self.pick: Callable[[Sequence[Any]], Any] = chance.choice
 
     def client(self) -> bytes:
-        known = list(self.model.buyers)
-        return self.pick([*known, *known, *known, CLIENTS[-1]])  # type: ignore[no-any-return]
+        return self.mostly(list(self.model.buyers), [CLIENTS[-1]])
 
-    def supplier(self, *versions: int) -> bytes:
-        known = [s for s, m in self.model.makers.items() if m.version in versions]
+    def supplier(self, *versions: int, wanted: Callable[[Maker], bool] = bool) -> bytes:
+        """Mostly one that is as wanted."""
+        known = {s: m for s, m in self.model.makers.items() if m.version in versions}
         strangers = SUPPLIERS if 2 in versions else V1_SUPPLIERS
-        return self.pick([*known, *known, *known, strangers[-1]])  # type: ignore[no-any-return]
+        fit = [session for session, maker in known.items() if wanted(maker)]
+        return self.mostly(fit, [*known, strangers[-1]])
+
+    def mostly(self, these: Sequence[T], others: Sequence[T]) -> T:
+        """One of these, or now and then of the others."""
+        rarely = self.pick((False,) * 7 + (True,))
+        return cast(T, self.pick(others if rarely or not these else these))
 
     def some(self, things: Sequence[Any]) -> list[Any]:
         """Mostly all, or none, or all but some."""
-        kind = self.pick(("all", "all", "none", "some"))
+        kind = self.pick(("all", "all", "all", "all", "none", "some"))
         if kind == "some":
             return [thing for thing in things if self.pick((True, False))]
         return list(things) if kind == "all" else []
 
     def order_of(self, session: bytes) -> str:
         buyer = self.model.buyers.get(session)
-        known = list(buyer.jobs) if buyer is not None else []
-        return self.pick([*known, *known, *known, "unknown"])  # type: ignore[no-any-return]
+        return self.mostly(list(buyer.jobs) if buyer is not None else [], ["unknown"])
 
     def client_joins(self) -> ev.Event:
-        session = self.pick((*CLIENTS, *CLIENTS, *V1_CLIENTS))
+        absent = [s for s in (*CLIENTS, *V1_CLIENTS) if s not in self.model.buyers]
+        session = self.mostly(absent, CLIENTS)
         buyer = self.model.buyers.get(session)
         if session in V1_CLIENTS:
-            # A version-1 session begins with its connection, and ends with it.
-            return ev.Heard(session) if buyer else ev.ClientJoined(session=session, version=1)
+            return ev.ClientJoined(session=session, version=1)
         waits_for = self.some([*(buyer.jobs if buyer else ()), "unknown"])
         contract = buyer.contract if buyer else self.pick(CONTRACTS)
         return ev.ClientJoined(
@@ -332,7 +343,7 @@ class Events:
         parked = [
             (job.buyer, job.asked.order_id) for job in self.model.jobs() if job.state == "parked"
         ]
-        session, order_id = self.pick([*parked, *parked, (session, self.order_of(session))])
+        session, order_id = self.mostly(parked, [(session, self.order_of(session))])
         return ev.Moved(session, order_id, f"{session!r}/{place}", place, place)
 
     def cancelled(self) -> ev.Event:
@@ -344,15 +355,14 @@ class Events:
 
     def drain_asked(self) -> ev.Event:
         names = [maker.name for maker in self.model.makers.values()]
-        return ev.DrainAsked(self.client(), self.pick([*names, *names, "nobody", None]), 7)
+        return ev.DrainAsked(self.client(), self.mostly(names, ["nobody", None]), 7)
 
     def supplier_joins(self) -> ev.Event:
-        session = self.pick((*SUPPLIERS, *SUPPLIERS, *V1_SUPPLIERS))
+        absent = [s for s in (*SUPPLIERS, *V1_SUPPLIERS) if s not in self.model.makers]
+        session = self.pick(self.pick((absent, SUPPLIERS)) or SUPPLIERS)
         maker = self.model.makers.get(session)
         patterns = self.pick(PATTERNS)
         if session in V1_SUPPLIERS:
-            if maker is not None:
-                return ev.Ready(session)
             return ev.SupplierJoined(
                 session=session, version=1, name=f"v1-{session[0]}", patterns=patterns
             )
@@ -373,17 +383,17 @@ class Events:
         )
 
     def ready(self) -> ev.Event:
-        return ev.Ready(self.supplier(1, 2))
+        return ev.Ready(self.supplier(1, 2, wanted=lambda maker: not maker.asked))
 
     def finished(self) -> ev.Event:
-        session = self.supplier(2)
+        session = self.supplier(2, wanted=lambda maker: bool(maker.held))
         return ev.Finished(session, list(self.results(session)))
 
     def results(self, session: bytes) -> Iterator[Result]:
         maker = self.model.makers.get(session)
         held = list(maker.held.items()) if maker is not None else []
         for _ in range(self.pick((1, 1, 2, 3))):
-            kind = self.pick(("good", "good", "bad", "bad", "large", "foreign", "stale", "other"))
+            kind = self.pick(KINDS)
             if kind == "foreign":
                 # The lease of what another holds, or nobody any more.
                 leases = [
@@ -407,15 +417,13 @@ class Events:
                 yield Result(order_id, lease, nbytes=nbytes, checksum=lease % 1000)
 
     def v1_finished(self) -> ev.Event:
-        session = self.supplier(1)
+        session = self.supplier(1, wanted=lambda maker: bool(maker.held))
         maker = self.model.makers.get(session)
         held = [job.asked.order_id for job in maker.held.values()] if maker else []
-        order_id = self.pick([*held, *held, *held, "unknown"])
-        return ev.V1Finished(session, order_id, self.pick((True, True, False)))
+        return ev.V1Finished(session, self.mostly(held, ["unknown"]), self.pick((True, False)))
 
     def party(self) -> bytes:
-        # Both sides in turn, so that the fewer clients are not met more often.
-        return self.pick((self.client(), self.supplier(1, 2)))  # type: ignore[no-any-return]
+        return self.mostly([self.supplier(1, 2)], [self.client()])
 
     def heard(self) -> ev.Event:
         return ev.Heard(self.party())
@@ -430,15 +438,15 @@ class Events:
         return ev.Dropped(self.party(), "slow")
 
     def ticked(self) -> ev.Event:
-        self.market.now += self.pick(PAUSES_S)
+        self.market.now += self.mostly(PAUSES_S[:5], PAUSES_S)
         return ev.Ticked()
 
 
 # --- who chooses ------------------------------------------------------------------------
 
-USUAL = (
-    "client_joins", "supplier_joins", "placed", "placed", "ready", "ready", "finished", "finished",
-    "finished", "v1_finished", "ticked",
+USUAL = 3 * (
+    "client_joins", "supplier_joins", "supplier_joins", "placed", "placed", "ready", "ready",
+    "ready", "finished", "finished", "finished", "v1_finished", "ticked",
 )  # fmt: skip
 RARE = (
     "moved", "cancelled", "discarded", "drain_asked", "heard", "disconnected", "left", "dropped",
