@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from entrepot.errors import ConfigurationError
 from entrepot.market import protocol
 from entrepot.market.book import Book
+from entrepot.market.connection import party_name
 from entrepot.market.order import Order
 from entrepot.market.product import Product
 from entrepot.market.slots import STATES
@@ -73,7 +73,7 @@ class Client:
         if timeout_s is None:
             timeout_s = settings.timeout_s
         self.endpoint = endpoint
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self.name = party_name(name)
         self.timeout_s = checked_seconds("timeout_s", timeout_s)
         digest = contract if contract is None or isinstance(contract, str) else contract.digest
         self._book = Book(

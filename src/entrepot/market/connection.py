@@ -17,6 +17,7 @@ import logging
 import math
 import os
 import select
+import socket
 import threading
 import time
 import weakref
@@ -26,7 +27,13 @@ from typing import Protocol
 
 import zmq
 
-from entrepot.errors import BrokerUnavailable, Closed, ProtocolError, UsedAfterFork
+from entrepot.errors import (
+    BrokerUnavailable,
+    Closed,
+    ConfigurationError,
+    ProtocolError,
+    UsedAfterFork,
+)
 from entrepot.market.dealer import EVENTS, Dealer
 from entrepot.market.protocol import (
     EMPTY,
@@ -49,6 +56,9 @@ GREETING = 1
 OPEN = 2
 CLOSED = 3
 
+NAME_CHARS = 256
+"""Longest name of a party; what the protocol allows."""
+
 DRAIN_AT_MOST = 512
 """Messages handled before whoever waits is asked whether it still does."""
 
@@ -65,6 +75,19 @@ CLOSE_S = 5.0
 """How long ``close`` waits for another thread to let go."""
 
 _read_reply = reader(Reply)
+
+
+def party_name(name: str) -> str:
+    """``name``, if it can be sent; host and process id in place of an empty one.
+
+    :raises ConfigurationError: it is too long, or not text.
+    """
+    name = name or f"{socket.gethostname()}:{os.getpid()}"
+    if len(name) > NAME_CHARS or not name.isprintable():
+        raise ConfigurationError(
+            f"a name is at most {NAME_CHARS} printable characters, got {name[:80]!r}"
+        )
+    return name
 
 
 class Party(Protocol):

@@ -34,8 +34,8 @@ def stream(
         wanted, over = iter(product_ids), None
     if count is not None:
         wanted = islice(wanted, count)
-    if prefetch is None:
-        prefetch = max(1, book.medium.slots // 2)
+    slots = book.medium.slots
+    prefetch = max(1, slots // 2) if prefetch is None else min(prefetch, slots)
     refill = min(max(1, prefetch // 4), REFILL_AT_MOST)
     ahead: deque[Entry] = deque()  # placed and not yielded, in their order
     current: Product | None = None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError
-from entrepot.market.connection import CLOSED
+from entrepot.market.connection import CLOSED, party_name
 from entrepot.market.protocol import Result, WorkItem
 from entrepot.market.work import Maker, Products, Work, failure
 from entrepot.market.worklist import Worklist
@@ -86,7 +84,7 @@ class Supplier:
                 raise ConfigurationError(f"{what} must be 1 to 65536, got {value}")
         contracts = contracts or {}
         self.endpoint = endpoint
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self.name = party_name(name)
         self.served = 0
         self.failed = 0
         self._settings = settings

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -277,6 +279,8 @@ def test_drain_ends_the_suppliers_of_a_name(connect: Connect, broker: Broker) ->
         lambda client: Client("tcp://x:1", attach(client.medium.address)),
         lambda client: Client("tcp://x:1", client.medium, session=b"short"),
         lambda client: Client("tcp://x:1", client.medium, timeout_s=0),
+        lambda client: Client("tcp://x:1", client.medium, name="x" * 257),
+        lambda client: Client("tcp://x:1", client.medium, name="\ud800"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_is_sent(
@@ -426,6 +430,27 @@ def test_a_forked_child_is_told_and_does_no_harm(connect: Connect, echo: Supplie
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
     assert held.bytes() == b"held"
     assert taken(client, "b") == b"b"
+
+
+def test_a_forked_child_may_end_like_any_process(broker: Broker, echo: Supplier) -> None:
+    """Its interpreter tidies up what it has of the client, which is the parent's."""
+    program = (
+        "import os, sys\n"
+        "from entrepot import Client, ShmMedium\n"
+        "from entrepot.mediums import attach\n"
+        "client = Client(sys.argv[1], ShmMedium.create(64, 2, poison=True))\n"
+        "held = client.order('held').result(20)\n"
+        "if os.fork() == 0:\n"
+        "    sys.exit(0)\n"
+        "assert os.waitstatus_to_exitcode(os.wait()[1]) == 0\n"
+        "assert held.bytes() == b'held'\n"
+        "assert client.order('b').result(20).bytes() == b'b'\n"
+        "attach(client.medium.address).close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, broker.frontend], timeout=60, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # --- cancelling and discarding ----------------------------------------------------------
