@@ -99,6 +99,7 @@ class Book:
         self._acknowledged = 0
         self._gap_at = -1
         self._in_doubt = False
+        self._orders_nbytes = 1
         self._sent: dict[int, list[str]] = {}
         self._named: set[str] = set()
         self._renew_at = 0.0
@@ -244,7 +245,7 @@ class Book:
                 )
             )
             nbytes += 256 + 4 * len(entry.product_id)
-            if nbytes >= ORDERS_NBYTES:
+            if nbytes >= self._orders_nbytes:
                 self._send_asked(asked)
                 asked, nbytes = [], 0
         if asked:
@@ -549,6 +550,7 @@ class Book:
         )
 
     def greeted(self, hello: HelloReply, resumed: bool) -> None:
+        self._orders_nbytes = min(ORDERS_NBYTES, hello.limits.message_nbytes // 4)
         if resumed:
             self.figures["resumed"] += 1
             self._resume(set(hello.missing))

@@ -19,6 +19,11 @@ from entrepot.settings import BrokerSettings
 log = logging.getLogger("entrepot.broker")
 
 
+AT_ONCE = 128
+"""Orders in one WORK or FULFILLED, at most: their names alone may have 16 KiB each, and a peer does
+not take a message of any size."""
+
+
 class Post:
     """See the module. ``front`` and ``back`` are the clients' port and the suppliers'."""
 
@@ -139,7 +144,9 @@ class Post:
         for session, items in assigned.items():
             peer = self.back.by_session.get(session)
             if peer is not None:
-                self.send(self.back, peer, (p.WORK, p.encode(p.Work(items))))
+                for start in range(0, len(items), AT_ONCE):
+                    work = p.Work(items[start : start + AT_ONCE])
+                    self.send(self.back, peer, (p.WORK, p.encode(work)))
 
     def _send_fulfilled(self, effect: ev.Fulfil) -> None:
         if effect.version > 1:
@@ -150,8 +157,10 @@ class Post:
     def _flush_fulfilled(self) -> None:
         deliveries, self._deliveries = self._deliveries, {}
         for session, orders in deliveries.items():
-            ends = [order.order_id for order in orders]
-            self._push(session, p.FULFILLED, p.Fulfilled(0, orders), ends)
+            for start in range(0, len(orders), AT_ONCE):
+                some = orders[start : start + AT_ONCE]
+                ends = [order.order_id for order in some]
+                self._push(session, p.FULFILLED, p.Fulfilled(0, some), ends)
 
     def _push_v1(self, session: bytes, command: bytes, order_id: str) -> None:
         peer = self.front.by_session.get(session)

@@ -18,6 +18,9 @@ FLUSH_AFTER_S = 0.002
 """How long making may take until results go out that wait for others to go with them. One that is
 followed by a slow one goes out with the next beat at the latest."""
 
+RESULT_NBYTES = 24 << 10
+"""What one result may have at most: an id of 4,096 characters, and an error in words."""
+
 TEMPORARY = frozenset({"too_many_peers", "draining", "session_dropped"})
 """Refusals of a HELLO that may be over soon."""
 
@@ -72,6 +75,7 @@ class Worklist:
         self._in_hand_is_void = False
         self._ready_owed = False
         self._results: list[Result] = []
+        self._at_once = 1
         self._unsent_since = 0.0
         # The broker gives no more than `credit` orders ahead of the answers that reached it, so
         # if answers were lost with a connection, they are among the last `credit`.
@@ -109,12 +113,13 @@ class Worklist:
             self.flush()
 
     def flush(self) -> None:
-        """Send the results that wait."""
-        if self._results and self.connection.send(
-            protocol.DONE, encode(protocol.Done(self._results))
-        ):
-            self._recent.extend(self._results)
-            self._results = []
+        """Send the results that wait, in as many messages as the broker's limit asks for."""
+        while self._results:
+            some = self._results[: self._at_once]
+            if not self.connection.send(protocol.DONE, encode(protocol.Done(some))):
+                return
+            self._recent.extend(some)
+            del self._results[: self._at_once]
 
     # --- what the broker says -----------------------------------------------------------
 
@@ -144,6 +149,7 @@ class Worklist:
 
     def greeted(self, hello: HelloReply, resumed: bool) -> None:
         self._denied_since = None
+        self._at_once = max(1, hello.limits.message_nbytes // RESULT_NBYTES)
         if not self.registered:
             self.registered = True
             logger.info("registered", extra={"supplier": self._name, "patterns": self._patterns})

@@ -18,7 +18,7 @@ from entrepot.market.client import Client
 from entrepot.market.desk import Desk
 from entrepot.market.ledger import Ledger
 from entrepot.market.outbox import Frames
-from entrepot.market.port import Message, Peer, Port
+from entrepot.market.port import Peer, Port
 from entrepot.market.post import Post
 from entrepot.market.supplier import Supplier, Work
 from entrepot.mediums import ShmMedium
@@ -110,14 +110,13 @@ class Counter:
         self.desk = Desk(ledger, self.post, settings, b"instance", lambda: 0.0, os.urandom)
 
     def client(self, rid: bytes, command: bytes, **fields: object) -> None:
-        self.desk.receive(self.front, self._message(rid, command, fields))
+        self._receive(self.front, rid, command, fields)
 
     def supplier(self, rid: bytes, command: bytes, **fields: object) -> None:
-        self.desk.receive(self.back, self._message(rid, command, fields))
+        self._receive(self.back, rid, command, fields)
 
-    @staticmethod
-    def _message(rid: bytes, command: bytes, fields: dict[str, object]) -> Message:
-        return Message(zmq.Frame(rid), command, msgspec.msgpack.encode(fields), 2)
+    def _receive(self, port: Port, rid: bytes, command: bytes, fields: dict[str, object]) -> None:
+        self.desk.receive(port, zmq.Frame(rid), [command, msgspec.msgpack.encode(fields)], 2)
 
     def told(self, rid: bytes, command: bytes) -> list[Any]:
         sent = [*self.front.sent, *self.back.sent]
@@ -207,3 +206,33 @@ def test_a_supplier_that_is_closed_while_a_function_writes() -> None:
             has_written.wait()
             assert product.bytes() == b"good"
         closing.join()
+
+
+def test_what_is_given_at_once_fits_into_messages() -> None:
+    """Names may have 16 KiB each: all work in one message would be one that no peer takes.
+
+    The supplier's connection would break, it would come back, be given all of it again, and so on.
+    """
+    counter = Counter()
+    counter.client(b"c", b"HELLO", protocol=2, seq=1, session=b"c" * 16)
+    place = {"address": "nowhere", "offset": 0, "nbytes": 64, "product_id": "a"}
+    for start in range(0, 1000, 100):
+        orders = [{"order_id": f"o{n}"} | place for n in range(start, start + 100)]
+        counter.client(b"c", b"ORDERS", orders=orders, seq=2)
+    counter.supplier(
+        b"s", b"HELLO", protocol=2, seq=1, session=b"s" * 16, product_ids=["a"], credit=2000
+    )
+    counter.supplier(b"s", b"READY")
+    counter.post.flush()
+    work = [orders["orders"] for orders in counter.told(b"s", b"WORK")]
+    assert sum(map(len, work)) == 1000
+    assert max(map(len, work)) <= 128
+    results = [
+        {"order_id": order["order_id"], "lease": order["lease"]} for some in work for order in some
+    ]
+    counter.supplier(b"s", b"DONE", results=results)
+    counter.post.flush()
+    fulfilled = counter.told(b"c", b"FULFILLED")
+    assert [push["push"] for push in fulfilled] == list(range(1, len(fulfilled) + 1))
+    assert sum(len(push["orders"]) for push in fulfilled) == 1000
+    assert max(len(push["orders"]) for push in fulfilled) <= 128
