@@ -179,14 +179,24 @@ def sweep(place: Place) -> list[str]:
     Files of the living, of other users, and of other programs stay. Safe beside an owner that
     is just starting, and beside other sweepers.
     """
+    return [path.name for path in _owned_in(place) if _if_dead(path, Path.unlink)]
+
+
+def leftovers(place: Place) -> list[Path]:
+    """The files that :func:`sweep` would unlink."""
+    return [path for path in _owned_in(place) if _if_dead(path, lambda _: None)]
+
+
+def _owned_in(place: Place) -> list[Path]:
     try:
         found = list(place.path.iterdir())
     except OSError:
         return []
-    return [path.name for path in found if place.owns(path.name) and _unlink_if_dead(path)]
+    return [path for path in found if place.owns(path.name)]
 
 
-def _unlink_if_dead(path: Path) -> bool:
+def _if_dead(path: Path, act: Callable[[Path], None]) -> bool:
+    """Whether the file's owner is dead, and ``act`` was called before another could take it."""
     try:
         fd = os.open(path, os.O_RDONLY | OPEN_FLAGS)
     except OSError:  # already gone, or another user's
@@ -196,7 +206,7 @@ def _unlink_if_dead(path: Path) -> bool:
         found = os.fstat(fd)
         if not is_at(path, (found.st_dev, found.st_ino)):
             return False
-        path.unlink()
+        act(path)
     except OSError:  # its owner lives; or the sticky bit keeps it for its user
         return False
     finally:

@@ -170,6 +170,11 @@ def sweep() -> list[str]:
     return owned.sweep(_place())
 
 
+def leftovers() -> list[Path]:
+    """The segments that :func:`sweep` would unlink."""
+    return owned.leftovers(_place())
+
+
 def _place() -> Place:
     return Place(DIRECTORY, PREFIX, _too_small, _unusable)
 
