@@ -45,12 +45,14 @@ class Line:
     """See the module. Its first request was good, and ``answer`` is what is said to that.
 
     :ivar busy: held from before a request takes a grant until after it has let go of it.
+    :ivar hung_up: whether its thread is about to end.
     :ivar used_at: when it last did something, on the owner's clock.
     """
 
     def __init__(self, owner: Owner, sock: socket.socket, answer: bytes) -> None:
         self.sock = sock
         self.busy = threading.Lock()
+        self.hung_up = False
         self.used_at = owner.clock()
         self._owner = owner
         self._answer = answer
@@ -63,6 +65,7 @@ class Line:
 
     def hang_up(self) -> None:
         """Have its thread come to its end."""
+        self.hung_up = True
         with suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 

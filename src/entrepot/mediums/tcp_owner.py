@@ -252,12 +252,13 @@ class Owner:
 
     def _make_room(self) -> None:
         """Hang up the line that was not used for longest, if there are too many."""
-        if len(self._lines) < self._max_lines:
+        lines = [line for line in list(self._lines) if not line.hung_up]
+        if len(lines) < self._max_lines:
             return
-        idle = [line for line in list(self._lines) if not line.busy.locked()]
+        idle = [line for line in lines if not line.busy.locked()]
         if not idle:
             raise Refusal(
-                BUSY, f"{len(self._lines)} suppliers are connected, and all of them are writing"
+                BUSY, f"{len(lines)} suppliers are connected, and all of them are writing"
             )
         min(idle, key=lambda line: line.used_at).hang_up()
 

@@ -115,7 +115,15 @@ class Lines:
 
         :raises MediumGone: the owner is not there, or knows no such token.
         """
-        return self._with_line(token, lambda line: line.check(token))
+        line = self._take()
+        if line is not None:
+            try:
+                return self._used(line, lambda line: line.check(token))
+            except _Hangup:
+                pass
+        line, granted = self._connected(token)
+        self._give(line)
+        return granted
 
     def write(
         self,
@@ -170,20 +178,30 @@ class Lines:
                 return self._used(line, use)
             except _Hangup:
                 pass
+        line, _ = self._connected(token)
+        try:
+            return self._used(line, use)
+        except _Hangup:
+            raise self._hung_up() from None
+
+    def _connected(self, token: bytes) -> tuple[_Line, tuple[int, int]]:
+        """A new connection, and what ``token`` allows."""
         line = _connect(self.terms, self._host, self._port, self._networks)
         self._all.add(line)
         try:
-            try:
-                self._asked(line, lambda line: line.check(token))
-            except BaseException:
-                line.close()
-                raise
-            return self._used(line, use)
+            return line, self._asked(line, lambda line: line.check(token))
         except _Hangup:
-            raise MediumGone(
-                f"{self.terms.place} closed the connection: its owner has ended, or has taken the "
-                f"order's address back"
-            ) from None
+            line.close()
+            raise self._hung_up() from None
+        except BaseException:
+            line.close()
+            raise
+
+    def _hung_up(self) -> MediumGone:
+        return MediumGone(
+            f"{self.terms.place} closed the connection: its owner has ended, or has taken the "
+            f"order's address back"
+        )
 
     def _used(self, line: _Line, use: Callable[[_Line], Result]) -> Result:
         try:
@@ -201,7 +219,7 @@ class Lines:
             return use(line)
         except MediumError:
             raise
-        except BlockingIOError:
+        except (BlockingIOError, TimeoutError):
             raise MediumTimeout(
                 f"{self.terms.place} did nothing for {self.terms.timeout_s:g} s; is its machine, "
                 f"or the network to it, down?"
