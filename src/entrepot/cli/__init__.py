@@ -58,7 +58,7 @@ class Commands(Lazy):
         "client": ("client", "Order products."),
         "stats": ("stats", "Show what the broker sees: orders, suppliers, outcomes."),
         "drain": ("drain", "Ask suppliers to finish what they hold and leave."),
-        "doctor": ("doctor", "Find what is wrong with memory, mediums or broker, and the remedy."),
+        "doctor": ("doctor", "Find what is wrong with memory, mediums or broker, and mend it."),
         "settings": ("settings", "List every setting: its variable, default and value here."),
     }
 

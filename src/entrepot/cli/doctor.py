@@ -17,7 +17,7 @@ def command(
     subjects: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SUBJECT]...", help=f"What to look at: {', '.join(SUBJECTS)}; all without."
+            metavar="SUBJECT", help=f"What to look at: {', '.join(SUBJECTS)}; all without."
         ),
     ] = None,
     frontend: Annotated[
@@ -34,7 +34,7 @@ def command(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Find what is wrong with shared memory, the mediums or the broker, and what mends it.
+    """Find what is wrong with memory, mediums or broker, and mend it.
 
     It does the real thing: writes and reads by each medium, and orders a product that it supplies
     itself. Exit code 1 says that something does not work; a warning alone does not.
@@ -43,7 +43,7 @@ def command(
     Examples:
       entrepot doctor
       entrepot doctor shm --sweep
-      entrepot doctor broker --frontend tcp://broker:5555 --backend tcp://broker:5556
+      entrepot doctor broker --frontend tcp://b:5555 --backend tcp://b:5556
     """
     from entrepot.doctor import Level, examine
 
