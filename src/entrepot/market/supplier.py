@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError
+from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError, Refused
 from entrepot.market.connection import CLOSED, party_name
 from entrepot.market.protocol import Result, WorkItem
 from entrepot.market.work import Maker, Products, Work, failure
@@ -166,7 +166,8 @@ class Supplier:
         """
         limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
         connection, worklist = self._connection, self._worklist
-        connection.check()
+        if self._thread is None or connection.forked:
+            connection.check()
 
         def over() -> bool:
             return worklist.registered or self._error is not None
@@ -175,10 +176,11 @@ class Supplier:
             with connection.lock:
                 connection.start()  # the thread that serves may not have come to it yet
                 connection.wait(over, self._clock() + limit_s, patient=True)
-        except Closed:
-            if self._thread is None:
+        except (Closed, Refused):
+            if self._thread is not None:
+                self._thread.join(limit_s)  # it has said why, or is about to
+            if self._error is None:
                 raise
-            self._thread.join(limit_s)  # it is about to say why
         if self._error is not None:
             raise self._error
         if not worklist.registered:
