@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from entrepot.market.broker import Broker
     from entrepot.market.client import Client
     from entrepot.market.supplier import Supplier
+    from entrepot.mediums.filesystem import FilesystemMedium
     from entrepot.mediums.shm import ShmMedium
+    from entrepot.mediums.tcp import TCPMedium
     from entrepot.tensors import TensorSpec
 
 __version__ = "0.1.0"
@@ -19,12 +21,24 @@ _HOMES = {
     "Broker": "entrepot.market.broker",
     "Client": "entrepot.market.client",
     "Contract": "entrepot.contract",
+    "FilesystemMedium": "entrepot.mediums.filesystem",
     "ShmMedium": "entrepot.mediums.shm",
     "Supplier": "entrepot.market.supplier",
+    "TCPMedium": "entrepot.mediums.tcp",
     "TensorSpec": "entrepot.tensors",
 }
 
-__all__ = ["Broker", "Client", "Contract", "ShmMedium", "Supplier", "TensorSpec", "__version__"]
+__all__ = [
+    "Broker",
+    "Client",
+    "Contract",
+    "FilesystemMedium",
+    "ShmMedium",
+    "Supplier",
+    "TCPMedium",
+    "TensorSpec",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +45,17 @@ NAME_CHARS = 80
 KEPT_LATENCIES = 1_000_000
 
 
+class Carrier(StrEnum):
+    """Mediums by name."""
+
+    shm = "shm"
+    file = "file"
+    tcp = "tcp"
+
+
+MEDIUM = Carrier(SETTINGS.medium)
+
+
 def command(
     product: Annotated[
         str, typer.Argument(metavar="PRODUCT", help="The product's name, such as layer_3.")
@@ -64,6 +76,16 @@ def command(
             "is that of one order alone.",
         ),
     ] = None,
+    medium: Annotated[
+        Carrier,
+        setting(
+            "client.medium",
+            "--medium",
+            metavar="NAME",
+            help="What carries the products: shm on one machine, file in a directory that client "
+            "and suppliers share, tcp between machines; their places are settings.",
+        ),
+    ] = MEDIUM,
     slots: Annotated[int, setting("client.slots", "--slots", metavar="N")] = SETTINGS.slots,
     slot_size: Annotated[
         int,
@@ -122,9 +144,10 @@ def command(
     Examples:
       entrepot client pull layer_3 --count 1000
       entrepot client pull layer_3 --count 10 --output products/
+      entrepot client pull layer_3 --medium tcp
     """
     from entrepot.market.client import Client
-    from entrepot.mediums.shm import ShmMedium
+    from entrepot.mediums import create
 
     if json and output_to == "-":
         raise typer.BadParameter("--json and --output - both want standard output; give one")
@@ -136,7 +159,11 @@ def command(
         on_stop(stopper.stop),
         Client(
             frontend,
-            ShmMedium.create(slot_size, slots),
+            create(
+                SETTINGS.model_copy(
+                    update={"medium": medium.value, "slots": slots, "slot_nbytes": slot_size}
+                )
+            ),
             name=name,
             settings=SETTINGS,
             timeout_s=broker_timeout,

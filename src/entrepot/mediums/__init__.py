@@ -1,13 +1,14 @@
 """Mediums carry the bytes of products between two processes; the broker never sees them.
 
 ``ShmMedium`` is for one machine, ``FilesystemMedium`` for a directory that is shared, and
-``TCPMedium`` for machines that share nothing. :func:`attach` finds the class by the address; a
-medium of your own takes part after :func:`register`, and ``entrepot.testing.MediumContract``
-proves it.
+``TCPMedium`` for machines that share nothing. :func:`create` makes the one that a
+client's settings ask for, :func:`attach` finds the class by the address. A medium of your own takes
+part after :func:`register`, and ``entrepot.testing.MediumContract`` proves it.
 """
 
 from entrepot.mediums.attachments import Attachments
 from entrepot.mediums.base import Medium, as_bytes, checksum_of
+from entrepot.mediums.chosen import create
 from entrepot.mediums.filesystem import FilesystemMedium
 from entrepot.mediums.registry import attach, register, schemes
 from entrepot.mediums.shm import ShmMedium
@@ -26,6 +27,7 @@ __all__ = [
     "as_bytes",
     "attach",
     "checksum_of",
+    "create",
     "register",
     "schemes",
 ]
