@@ -441,6 +441,11 @@ class Events:
         self.market.now += self.mostly(PAUSES_S[:5], PAUSES_S)
         return ev.Ticked()
 
+    def paused(self) -> ev.Event:
+        seconds = self.pick(PAUSES_S)
+        self.market.now += seconds
+        return ev.Paused(seconds)
+
 
 # --- who chooses ------------------------------------------------------------------------
 
@@ -450,6 +455,7 @@ USUAL = 3 * (
 )  # fmt: skip
 RARE = (
     "moved", "cancelled", "discarded", "drain_asked", "heard", "disconnected", "left", "dropped",
+    "paused",
 )  # fmt: skip
 """Kinds of events. A run leaves some of the rare ones out, and so comes farther in others."""
 

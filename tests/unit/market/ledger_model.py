@@ -534,6 +534,18 @@ class Model:
         else:
             self._maker_gone(party, reason)
 
+    def _paused(self, event: ev.Paused) -> None:
+        """What the broker slept through is nobody's silence."""
+        parties: list[Buyer | Maker] = [*self.buyers.values(), *self.makers.values()]
+        for party in parties:
+            party.heard = min(self._now, party.heard + event.seconds)
+            if party.away_since is not None:
+                party.away_since = min(self._now, party.away_since + event.seconds)
+        for maker in self.makers.values():
+            for job in maker.held.values():
+                if maker.version == 1:
+                    job.dispatched_at = min(self._now, job.dispatched_at + event.seconds)
+
     def _ticked(self, _event: ev.Ticked) -> None:
         """Deadlines, then clients, then who is suspect; and then only who is lost, and its work."""
         now, settings = self._now, self.settings

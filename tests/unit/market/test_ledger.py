@@ -273,6 +273,19 @@ def test_oldest_first_in_a_class_that_is_new() -> None:
     assert market.supplier("t", ".*2", credit=6) == [("t", "3"), ("t", "5")]
 
 
+def test_oldest_first_when_a_pattern_list_is_forgotten() -> None:
+    """Orders that were kept apart by it, and no more are, go in their old order all the same."""
+    market = Market(max_idle_classes=0)
+    market.supplier("s", "[pqr]", credit=3, ready=False)
+    market.supplier("to be forgotten", "p", ready=False)
+    market.supplier("t", "r", ready=False)
+    market.order("1", product="p")
+    market.order("2", product="r")
+    market.order("3", product="q")
+    market.left("to be forgotten")
+    assert given(market.ready("s")) == [("s", "1"), ("s", "2"), ("s", "3")]
+
+
 def test_oldest_first_and_an_idle_supplier_is_given_it_at_once() -> None:
     """A supplier is never left ready while something waits that it may take."""
     market = Market()
@@ -285,7 +298,7 @@ def test_oldest_first_and_an_idle_supplier_is_given_it_at_once() -> None:
 
 
 def test_oldest_first_for_who_has_been_ready_longest() -> None:
-    """Suppliers that could all take an order take turns."""
+    """Suppliers that could all take an order take turns, those of more credit too."""
     market = Market()
     for name in ("s", "t", "u"):
         market.supplier(name)
@@ -295,6 +308,11 @@ def test_oldest_first_for_who_has_been_ready_longest() -> None:
         turns.append(name)
         market.done(name, order_id)
     assert turns == ["s", "t", "u", "s", "t", "u"]
+    market = Market()
+    for name in ("s", "t", "u"):
+        market.supplier(name, "[p]" if name == "u" else "p", credit=2)
+    turns = [given(market.order(str(i)))[0][0] for i in range(6)]
+    assert turns == ["s", "u", "t", "u", "s", "t"]
 
 
 # --- 4. elsewhere_first -----------------------------------------------------------------
@@ -579,6 +597,22 @@ def test_gone_is_gone_but_slow_is_not_dead() -> None:
     market.heard("client")
     assert market.after(0.0) == []
     assert market.after(0.25)[0] == ev.Dismiss(b"s", "silent")
+
+
+def test_gone_is_gone_but_not_while_the_broker_stood_still() -> None:
+    """What it slept through was nobody's silence; what came before and comes after it was."""
+    market = Market()
+    market.supplier("s")
+    market.supplier("away", "nothing")
+    market.disconnected("away")
+    market.after(0.25)
+    market.now = 100.25
+    assert market.apply(ev.Paused(100.0)) == []
+    assert market.after(0.0) == []
+    assert given(market.order("a")) == [("s", "a")]
+    assert market.after(0.25) == [ev.Dismiss(b"away", "gone")]
+    market.heard("client")
+    assert market.after(29.5)[0] == ev.Dismiss(b"s", "silent")
 
 
 def test_gone_is_gone_after_a_version_1_time_out() -> None:
