@@ -174,8 +174,12 @@ class Port:
         if hasattr(self, "socket"):
             self.socket.close(0)
         if self._ipc_lock is not None:
+            lock = Path(self._ipc_lock.name)
+            if hasattr(self, "endpoint"):  # ZeroMQ leaves its file
+                with contextlib.suppress(OSError):
+                    lock.with_name(lock.name.removesuffix(".lock")).unlink()
             with contextlib.suppress(OSError):
-                Path(self._ipc_lock.name).unlink()
+                lock.unlink()
             self._ipc_lock.close()
 
     # --- in -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -236,3 +237,9 @@ def test_what_is_given_at_once_fits_into_messages() -> None:
     assert [push["push"] for push in fulfilled] == list(range(1, len(fulfilled) + 1))
     assert sum(len(push["orders"]) for push in fulfilled) == 1000
     assert max(len(push["orders"]) for push in fulfilled) <= 128
+
+
+def test_a_broker_leaves_no_file(tmp_path: Path) -> None:
+    with Broker(f"ipc://{tmp_path}/f", f"ipc://{tmp_path}/b"):
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
