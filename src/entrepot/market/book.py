@@ -1,4 +1,4 @@
-"""All open orders of one client, their slots, and what each message of the broker does to them."""
+"""All open orders of one client: what the user takes, and what each message does to them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from entrepot.errors import (
     BrokerUnavailable,
     Closed,
     CorruptProduct,
     MediumError,
-    NoFreeSlot,
     OrderFailed,
     OrderTimeout,
     ProtocolError,
     Refused,
 )
 from entrepot.market import protocol
-from entrepot.market.connection import CLOSED, Connection
-from entrepot.market.order import ARRIVED, ENDED, TAKEN, WANTED, Entry
+from entrepot.market.connection import Connection
+from entrepot.market.order import ENDED, TAKEN, WANTED, Entry
+from entrepot.market.placing import ORDERS_NBYTES, Placing
 from entrepot.market.product import Product
 from entrepot.market.protocol import HelloReply, Reply, encode
-from entrepot.market.slots import WAITING, Slot, SlotTable
+from entrepot.market.slots import WAITING, Slot
 from entrepot.mediums.base import Medium
 
 logger = logging.getLogger(__name__)
@@ -33,29 +32,14 @@ logger = logging.getLogger(__name__)
 ACKNOWLEDGE_AFTER = 1024
 """Pushes after which the broker is told that it may forget them, if no beat did so before."""
 
-ORDERS_NBYTES = 1 << 20
-"""Fields of one ORDERS, at most, about: a quarter of what a broker takes by default."""
-
-RENEW_AGAIN_S = 1.0
-"""Seconds until new memory is asked for again when there was none."""
-
-SENT_KEPT = 64
-"""ORDERS messages that are remembered, in case the broker refuses one as a whole."""
-
 _read_fulfilled = protocol.reader(protocol.Fulfilled)
 _read_failed = protocol.reader(protocol.Failed)
 _read_lost = protocol.reader(protocol.Lost)
 _read_heartbeat = protocol.reader(protocol.BrokerHeartbeat)
 
 
-class Book:
-    """See the module. The party of a client's connection: messages come in under its lock.
-
-    :ivar released: slots that were given back and are not free yet, with their tickets. Appended
-        to without the lock, also by the garbage collector, whatever its thread holds just then.
-    :ivar dropped: orders whose handle is gone; likewise.
-    :ivar figures: what went wrong, counted.
-    """
+class Book(Placing):
+    """The party of a client's connection: messages come in under its lock."""
 
     def __init__(
         self,
@@ -70,8 +54,7 @@ class Book:
         max_corrupt: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.medium = medium
-        self.table = SlotTable(medium, *_slots_of(medium))
+        super().__init__(medium, name, timeout_s, clock)
         self.connection = Connection(
             self,
             endpoint,
@@ -81,223 +64,15 @@ class Book:
             clock=clock,
         )
         self.lock = self.connection.lock
-        self.clock = clock
-        self.timeout_s = timeout_s
-        self.released: deque[tuple[Slot, int]] = deque()
-        self.dropped: deque[Entry] = deque()
-        self.slot_waiters = 0
-        self.figures = {"corrupt": 0, "unexpected": 0, "resumed": 0, "restarted": 0, "arenas": 1}
-        self._name = name
         self._contract = contract
         self._session = session
         self._max_corrupt = max_corrupt
-        # Names of orders differ between clients, also between those of one session's owner.
-        self._prefix = f"{os.urandom(6).hex()}-"
-        self._entries: dict[str, Entry] = {}
-        self._number = 0
         self._last_push = 0
         self._acknowledged = 0
         self._gap_at = -1
         self._in_doubt = False
-        self._orders_nbytes = 1
-        self._sent: dict[int, list[str]] = {}
         self._named: set[str] = set()
-        self._renew_at = 0.0
         self._answers: dict[int, Reply | None] = {}
-
-    # --- placing ------------------------------------------------------------------------
-
-    def place(
-        self,
-        product_ids: Sequence[str],
-        *,
-        priority: int = 0,
-        deadline_s: float | None = None,
-        inputs: Sequence[Any] | None = None,
-        timeout_s: float | None = None,
-        sink: deque[Entry] | None = None,
-    ) -> list[Entry]:
-        """Order them all, in one message where it holds them; waits until there are slots.
-
-        :raises NoFreeSlot: there were not that many in ``timeout_s``; none was ordered.
-        :raises BrokerUnavailable: no broker answered in that time.
-        """
-        connection = self.connection
-        connection.check()
-        deadline = None if timeout_s is None else self.clock() + timeout_s
-        wanted = len(product_ids) * (1 if inputs is None else 2)
-        with self.lock:
-            connection.open(deadline)
-            self.collect()
-            if len(self.table.current.free) < wanted:
-                self._wait_for_slots(wanted, deadline)
-            due = None if deadline_s is None else self.clock() + deadline_s
-            entries = []
-            for index, product_id in enumerate(product_ids):
-                self._number = number = self._number + 1
-                entry = Entry(number, f"{self._prefix}{number}", product_id, priority, due, sink)
-                if inputs is not None:
-                    self._put_input(entry, inputs[index])
-                entries.append(entry)
-            for entry in entries:
-                self._entries[entry.wire_id] = entry
-                self._take_slot(entry)
-            self._send_orders(entries)
-            return entries
-
-    def _take_slot(self, entry: Entry) -> Slot:
-        """A slot for the order, which must be there; and the right to write to it."""
-        slot = self.table.take(entry.wire_id)
-        assert slot is not None
-        medium: Medium = slot.arena.medium
-        slot.address = medium.grant(slot.offset, medium.slot_nbytes)
-        entry.slot = slot
-        return slot
-
-    def room(self) -> int:
-        """Slots that are free now."""
-        with self.lock:
-            self.collect()
-            return len(self.table.current.free)
-
-    def _wait_for_slots(self, wanted: int, deadline: float | None) -> None:
-        table = self.table
-        began = self.clock()
-        if deadline is None:
-            deadline = began + self.timeout_s
-
-        def something_was_freed() -> bool:
-            return bool(
-                self.released
-                or self.dropped
-                or len(table.current.free) >= wanted
-                or self._may_renew()
-            )
-
-        self.slot_waiters += 1
-        try:
-            while True:
-                self.collect()
-                if self._may_renew():
-                    self._renew()
-                if len(table.current.free) >= wanted:
-                    return
-                if wanted > len(table.current.slots) or not self.connection.wait(
-                    something_was_freed, deadline
-                ):
-                    raise NoFreeSlot(self._describe_slots(wanted, self.clock() - began))
-        finally:
-            self.slot_waiters -= 1
-
-    def _describe_slots(self, wanted: int, waited_s: float) -> str:
-        counts = self.table.current.counts
-        return (
-            f"{wanted} slots were wanted and {counts[0]} of {self.medium.slots} are free after "
-            f"{waited_s:.3g} s ({counts[1]} wait for their products, {counts[2]} products were not "
-            f"taken, {counts[3]} not released, {counts[4]} cancelled but still with a supplier, "
-            f"{counts[5]} retired); release products, order fewer at once, or give the client a "
-            f"medium with more slots"
-        )
-
-    def _put_input(self, entry: Entry, data: Any) -> None:
-        slot = self.table.borrow()
-        assert slot is not None
-        entry.input_slot = (slot, slot.ticket)
-        medium: Medium = slot.arena.medium
-        try:
-            medium.revoke(slot.offset)
-            nbytes = medium.write(slot.offset, data, medium.slot_nbytes)
-            address = medium.grant(slot.offset, nbytes, readonly=True)
-        except Exception:
-            self._drop_input(entry)
-            raise
-        entry.input = protocol.Region(address, slot.offset, nbytes)
-
-    def _drop_input(self, entry: Entry) -> None:
-        if entry.input_slot is not None:
-            slot, ticket = entry.input_slot
-            if self.table.release(slot, ticket):
-                slot.arena.medium.revoke(slot.offset)
-            entry.input_slot = None
-
-    def _send_orders(self, entries: Sequence[Entry]) -> None:
-        """ORDERS, in as many messages as their size asks for; each entry has its slot."""
-        asked: list[protocol.Order] = []
-        nbytes = 0
-        for entry in entries:
-            slot = self.table.slot_of(entry.wire_id)
-            if slot is None:
-                continue
-            medium: Medium = slot.arena.medium
-            remaining_s = None
-            if entry.deadline_at is not None:
-                remaining_s = max(entry.deadline_at - self.clock(), 1e-3)
-            asked.append(
-                protocol.Order(
-                    entry.wire_id,
-                    entry.product_id,
-                    slot.address,
-                    slot.offset,
-                    medium.slot_nbytes,
-                    entry.input,
-                    entry.priority,
-                    remaining_s,
-                )
-            )
-            nbytes += 256 + 4 * len(entry.product_id)
-            if nbytes >= self._orders_nbytes:
-                self._send_asked(asked)
-                asked, nbytes = [], 0
-        if asked:
-            self._send_asked(asked)
-
-    def _send_asked(self, asked: list[protocol.Order]) -> None:
-        connection = self.connection
-        seq = connection.next_seq()
-        sent = self._sent
-        sent[seq] = [order.order_id for order in asked]
-        if len(sent) > SENT_KEPT:
-            del sent[next(iter(sent))]
-        connection.send(protocol.ORDERS, encode(protocol.Orders(asked, seq)))
-
-    def _may_renew(self) -> bool:
-        return self.table.wants_arena and self.clock() >= self._renew_at
-
-    def _renew(self) -> None:
-        """New memory for the orders to come."""
-        try:
-            medium = self.medium.renew()
-        except MediumError as error:
-            self._renew_at = self.clock() + RENEW_AGAIN_S
-            logger.warning("no memory for more slots", extra={"client": self._name, "why": error})
-            return
-        self.figures["arenas"] += 1
-        self.medium = medium
-        self.table.add_arena(medium, *_slots_of(medium))
-
-    def _place_parked(self) -> None:
-        """Give orders that lost their slots others, the oldest first."""
-        table = self.table
-        fresh = []
-        while table.parked:
-            if self._may_renew():
-                self._renew()
-            if not table.current.free:
-                break
-            wire_id = next(iter(table.parked))
-            entry = self._entries[wire_id]
-            slot = self._take_slot(entry)
-            if entry.moves:
-                entry.moves = False
-                self._send_move(wire_id, slot)
-            else:
-                fresh.append(entry)
-        self._send_orders(fresh)
-
-    def _send_move(self, wire_id: str, slot: Slot) -> None:
-        seq = self.connection.next_seq()
-        move = protocol.Move(wire_id, slot.address, slot.offset, seq)
-        self.connection.send(protocol.MOVE, encode(move))
 
     # --- taking -------------------------------------------------------------------------
 
@@ -409,92 +184,6 @@ class Book:
             self._place_parked()
             return
         self._drop_input(entry)
-
-    def _begin_anew(self, entry: Entry) -> None:
-        """Under another name, so that no late message about the old one can mean it."""
-        self._number += 1
-        entry.wire_id = f"{self._prefix}{self._number}"
-        entry.state = WANTED
-        entry.slot = None
-        entry.moves = False
-        self._entries[entry.wire_id] = entry
-        self.table.park(entry.wire_id)
-
-    # --- giving back --------------------------------------------------------------------
-
-    def release(self, slot: Slot, ticket: int) -> None:
-        """A product, or an input, is not looked at any more. Wants no lock, and takes none."""
-        medium = slot.arena.medium
-        if medium.poison and not medium.closed and not self.connection.forked:
-            medium.poison_slot(slot.index)
-        self.released.append((slot, ticket))
-        if self.slot_waiters:
-            self.connection.poke()
-
-    def collect(self) -> None:
-        """Make free what was released, and cancel what was dropped."""
-        table = self.table
-        while self.released:
-            table.release(*self.released.popleft())
-        while self.dropped:
-            self._cancel(self.dropped.popleft())
-        if table.parked:
-            self._place_parked()
-        if len(table.arenas) > 1:
-            for arena in table.drop_drained():
-                arena.medium.close()
-
-    def give_up(self, entries: Sequence[Entry]) -> None:
-        """Cancel what is open of ``entries``: now, or, where somebody has the lock, soon."""
-        self.dropped.extend(entries)
-        if not self.connection.forked and self.lock.acquire(blocking=False):
-            try:
-                if self.connection.state != CLOSED:
-                    self.collect()
-            finally:
-                self.lock.release()
-
-    def cancel(self, entry: Entry) -> bool:
-        """See :meth:`Client.cancel`."""
-        self.connection.check()
-        with self.lock:
-            if self._cancel(entry):
-                self.connection.changed()
-                return True
-            return False
-
-    def _cancel(self, entry: Entry) -> bool:
-        if entry.state == WANTED:
-            self.table.cancel(entry.wire_id)
-            self._entries.pop(entry.wire_id, None)
-            self._send_cancel(entry.wire_id)
-        elif entry.state == ARRIVED:
-            assert entry.slot is not None
-            self.table.release(entry.slot, entry.ticket)
-        else:
-            return False
-        self._drop_input(entry)
-        entry.end(entry.cancelled("cancelled"))
-        return True
-
-    def _send_cancel(self, wire_id: str) -> None:
-        cancel = protocol.Cancel(wire_id, self.connection.next_seq())
-        self.connection.send(protocol.CANCEL, encode(cancel))
-
-    def discard(self) -> int:
-        """See :meth:`Client.discard`."""
-        connection = self.connection
-        connection.check()
-        with self.lock:
-            self.collect()
-            dropped, full = self.table.discard()
-            for wire_id in dropped:
-                entry = self._entries.pop(wire_id)
-                self._drop_input(entry)
-                entry.end(entry.cancelled("discarded"))
-            connection.send(protocol.DISCARD, encode(protocol.Discard(connection.next_seq())))
-            connection.changed()
-            return len(dropped) + full
 
     # --- asking -------------------------------------------------------------------------
 
@@ -719,12 +408,6 @@ class Book:
         with self.lock:
             for arena in self.table.arenas:
                 arena.medium.close()
-
-
-def _slots_of(medium: Medium) -> tuple[list[int], Callable[[int], None] | None]:
-    """What a table of slots has to know of a medium."""
-    offsets = [medium.offset(slot) for slot in range(medium.slots)]
-    return offsets, medium.revoke if medium.fences else None
 
 
 def _by_number(entry: Entry) -> int:

@@ -31,8 +31,8 @@ from entrepot.errors import (
     SharedMemoryTooSmall,
     UsedAfterFork,
 )
-from entrepot.market import book as book_module
 from entrepot.market import connection as connection_module
+from entrepot.market import placing
 from entrepot.market.broker import Broker
 from entrepot.market.client import Client
 from entrepot.market.slots import MAX_ARENAS
@@ -204,17 +204,20 @@ def test_an_input_reaches_the_supplier(connect: Connect, broker: Broker) -> None
         out[: len(data)] = data
         return len(data)
 
-    client = connect(slots=2)
+    client = connect(slots=4)
     with Supplier(broker.backend, {"double": double}).start():
-        for text in (b"ab", b"cd"):
+        for text in (b"ab", b"cd", b"ef"):
             with client.order("double", input=text).result(LIMIT_S) as product:
                 assert product.bytes() == text * 2
-        settled(client, free=2)
+        settled(client, free=4)
         with pytest.raises(ProductTooLarge):
             client.order("double", input=b"x" * (SLOT + 1))
-        settled(client, free=2)
+        settled(client, free=4)
+        with pytest.raises(ProductTooLarge):
+            client.orders(["double"] * 2, inputs=[b"a", b"x" * (SLOT + 1)])
+        settled(client, free=4)
         with pytest.raises(NoFreeSlot):
-            client.orders(["double"] * 2, inputs=[b"a", b"b"], timeout_s=0.05)
+            client.orders(["double"] * 3, inputs=[b""] * 3, timeout_s=0.05)
 
 
 def test_higher_priority_goes_first(connect: Connect, broker: Broker) -> None:
@@ -726,7 +729,7 @@ def test_no_memory_for_another_arena_is_no_crash(
     connect: Connect, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The order waits until there is room."""
-    monkeypatch.setattr(book_module, "RENEW_AGAIN_S", 0.05)
+    monkeypatch.setattr(placing, "RENEW_AGAIN_S", 0.05)
     client = connect(slots=1)
     refusals = []
 
