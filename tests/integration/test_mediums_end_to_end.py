@@ -1,0 +1,261 @@
+"""Broker, client and suppliers over each medium: what is served, and what never is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from entrepot import Broker, Client
+from entrepot.mediums import FilesystemMedium, Medium, ShmMedium, TCPMedium
+from entrepot.settings import BrokerSettings
+from tests.integration.medium_parties import content
+
+LIMIT_S = 40.0
+
+Make = Callable[[int, int], Medium]
+Process = subprocess.Popen[str]
+
+MEDIUMS = ["shm", "file", "network file", "tcp"]
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until ``condition()`` is true."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "files"
+    directory.mkdir()
+    monkeypatch.setenv("ENTREPOT_SUPPLIER__FILE_ROOT", str(directory))
+    return directory
+
+
+@pytest.fixture(params=MEDIUMS)
+def make(request: pytest.FixtureRequest, root: Path) -> Make:
+    """Makes a medium of each kind."""
+    kinds: dict[str, Make] = {
+        "shm": ShmMedium.create,
+        "file": lambda slot_nbytes, slots: FilesystemMedium.create(slot_nbytes, slots, root=root),
+        "network file": lambda slot_nbytes, slots: FilesystemMedium.create(
+            slot_nbytes, slots, root=root, network=True
+        ),
+        "tcp": TCPMedium.create,
+    }
+    return kinds[request.param]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """One that takes a supplier that is silent for a second for dead."""
+    settings = BrokerSettings(beat_s=0.2, suspect_s=0.5, dead_s=1.0, reconnect_grace_s=0.1)
+    with Broker(f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/back", settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def patient_broker(tmp_path: Path) -> Iterator[Broker]:
+    """One for suppliers that are silent while they make something large."""
+    settings = BrokerSettings(beat_s=0.2, suspect_s=2.0, dead_s=5.0)
+    with Broker(f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/back", settings=settings) as running:
+        yield running
+
+
+@contextmanager
+def supplier(broker: Broker, name: str, value: int, notes: Path) -> Iterator[Process]:
+    """A supplier process that has registered; killed on leaving, if it is still there."""
+    with subprocess.Popen(
+        [
+            sys.executable,
+            *("-m", "tests.integration.medium_parties"),
+            *(broker.backend, name, str(notes), str(value)),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def finish(process: Process) -> tuple[int, int]:
+    """End a supplier in order: how many orders it made, and how many failed."""
+    out, _ = process.communicate("\n", timeout=LIMIT_S)
+    assert process.returncode == 0
+    served, failed = out.split()
+    return int(served), int(failed)
+
+
+# --- what is served ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nbytes", [64, 100_000, 1 << 20, (1 << 20) + 1, 16 << 20])
+def test_products_of_every_size(make: Make, broker: Broker, tmp_path: Path, nbytes: int) -> None:
+    """Given as bytes, filled in place, with an input; shorter than their slot and filling it."""
+    with (
+        supplier(broker, "maker", 7, tmp_path) as process,
+        Client(broker.frontend, make(nbytes, 4)) as client,
+    ):
+        for product_id in (f"{nbytes}:1", f"{nbytes}:2", f"{nbytes - 7}:1", f"{nbytes - 7}:2"):
+            for given in (b"", b"input"):
+                wanted = client.order(product_id, input=given or None)
+                with wanted.result(LIMIT_S) as product:
+                    seen = b"" if product_id.endswith("1") else given
+                    assert product.data == content(product_id, 7, seen)
+        assert client.figures()["corrupt"] == 0
+        assert client.figures()["arenas"] == 1
+        assert finish(process) == (8, 0)
+
+
+def test_a_product_of_a_gibibyte(tmp_path: Path) -> None:
+    nbytes = 1 << 30
+    with (
+        Broker(f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/back") as broker,
+        supplier(broker, "maker", 7, tmp_path),
+        Client(broker.frontend, TCPMedium.create(nbytes, 1)) as client,
+        client.order(f"{nbytes}:1").result(LIMIT_S) as product,
+    ):
+        assert product.nbytes == nbytes
+        assert product.data[-1] == 7
+        assert client.figures()["corrupt"] == 0
+
+
+def test_several_suppliers_serve_one_client(make: Make, broker: Broker, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(supplier(broker, f"maker-{value}", value, tmp_path))
+            for value in (1, 2, 3)
+        ]
+        client = stack.enter_context(Client(broker.frontend, make(10_000, 12)))
+        names = [f"10000:{kind}{number}" for number in range(60) for kind in (1, 2)]
+        for name, product in zip(names, client.stream(names, timeout_s=LIMIT_S), strict=True):
+            assert product.data == content(name, product.data[-1])
+        assert client.figures()["corrupt"] == 0
+        made = [finish(process) for process in processes]
+        assert sum(served for served, _ in made) == len(names)
+        assert all(served for served, _ in made)
+        assert not any(failed for _, failed in made)
+
+
+# --- what never is ----------------------------------------------------------------------
+
+
+def test_a_supplier_that_was_thought_dead_and_writes_late(
+    make: Make, broker: Broker, tmp_path: Path
+) -> None:
+    """It is stopped before it writes, another serves its order, and then it goes on."""
+    nbytes = 200_000
+    name = f"held:{nbytes}"
+    with (
+        supplier(broker, "zombie", 1, tmp_path) as zombie,
+        Client(broker.frontend, make(nbytes, 2)) as client,
+    ):
+        fences = client.medium.fences
+        order = client.order(name)
+        until((tmp_path / "zombie-holds").exists)
+        zombie.send_signal(signal.SIGSTOP)
+        with supplier(broker, "heir", 2, tmp_path):
+            until((tmp_path / "heir-holds").exists)  # the order has moved
+            figures = client.figures()
+            assert figures["retired"] == (0 if fences else 1)
+            (tmp_path / "go").touch()
+            with order.result(LIMIT_S) as product:
+                assert product.data == content(name, 2)
+                zombie.send_signal(signal.SIGCONT)
+                made = finish(zombie)  # it has written, or was refused
+                assert made == ((0, 1) if fences else (1, 0))
+                assert product.data == content(name, 2)
+            for number in range(8):  # every slot that is used again
+                with client.order(f"{nbytes}:1{number}").result(LIMIT_S) as product:
+                    assert product.data == content(f"{nbytes}:1{number}", 2)
+            assert client.figures()["corrupt"] == 0
+            assert client.figures()["unexpected"] == 0
+
+
+def test_a_supplier_that_stops_in_the_middle_of_writing(
+    patient_broker: Broker, tmp_path: Path
+) -> None:
+    """Over TCP there is one slot, half of it the zombie's; the order takes it over at once."""
+    nbytes = 128 << 20
+    name = f"{nbytes}:1"
+    with (
+        supplier(patient_broker, "zombie", 1, tmp_path) as zombie,
+        Client(patient_broker.frontend, TCPMedium.create(nbytes, 1)) as client,
+    ):
+        window = client.medium.view(0, nbytes)
+        order = client.order(name)
+        until(lambda: window[100_000])
+        zombie.send_signal(signal.SIGSTOP)
+        assert not window[-1], "it was too fast to be stopped"
+        with supplier(patient_broker, "heir", 2, tmp_path):
+            with order.result(LIMIT_S) as product:
+                assert (product.data[100_000], product.data[-1]) == (2, 2)
+                zombie.send_signal(signal.SIGCONT)
+                assert finish(zombie) == (0, 1)
+                assert window == content(name, 2)
+            figures = client.figures()
+            assert (figures["corrupt"], figures["retired"], figures["arenas"]) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("kind", ["cancelled", "discarded"])
+def test_what_is_not_wanted_any_more_is_not_served(
+    make: Make, broker: Broker, tmp_path: Path, kind: str
+) -> None:
+    nbytes = 1000
+    with (
+        supplier(broker, "maker", 1, tmp_path),
+        Client(broker.frontend, make(nbytes, 2)) as client,
+    ):
+        fences = client.medium.fences
+        order = client.order(f"held:{nbytes}")
+        until((tmp_path / "maker-holds").exists)
+        if kind == "cancelled":
+            assert client.cancel(order)
+        else:
+            assert client.discard() == 1
+        assert client.figures()["quarantined"] == (0 if fences else 1)
+        (tmp_path / "go").touch()
+        for number in range(6):
+            with client.order(f"{nbytes}:2{number}").result(LIMIT_S) as product:
+                assert product.data == content(f"{nbytes}:2{number}", 1)
+        until(lambda: client.figures()["free"] == 2)
+        assert client.figures()["corrupt"] == 0
+
+
+def test_a_broker_that_restarts(make: Make, tmp_path: Path) -> None:
+    """Open orders are placed again; who fences needs no other memory for that."""
+    nbytes = 1000
+    ends = (f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/back")
+    with ExitStack() as stack:
+        with Broker(*ends) as first:
+            stack.enter_context(supplier(first, "maker", 1, tmp_path))
+            client = stack.enter_context(Client(first.frontend, make(nbytes, 4)))
+            order = client.order(f"held:{nbytes}")
+            until((tmp_path / "maker-holds").exists)
+        with Broker(*ends):
+            until(lambda: client.figures()["restarted"])
+            (tmp_path / "go").touch()
+            with order.result(LIMIT_S) as product:
+                assert product.data == content(f"held:{nbytes}", 1)
+            for number in range(8):
+                with client.order(f"{nbytes}:1{number}").result(LIMIT_S) as product:
+                    assert product.data == content(f"{nbytes}:1{number}", 1)
+            figures = client.figures()
+            assert figures["corrupt"] == 0
+            assert figures["retired"] == (0 if client.medium.fences else 1)
