@@ -107,6 +107,7 @@ class Book(Placing):
 
     def wait_any(self, sink: deque[Entry], timeout_s: float | None) -> bool:
         """Wait until one of the orders that were placed with ``sink`` is over."""
+        self.connection.check()
         deadline = None if timeout_s is None else self.clock() + timeout_s
         with self.lock:
             return self.connection.wait(lambda: bool(sink), deadline)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from entrepot.errors import ConfigurationError
 from entrepot.market import protocol
 from entrepot.market.book import Book
-from entrepot.market.connection import party_name
 from entrepot.market.order import Order
+from entrepot.market.party import party_name
 from entrepot.market.product import Product
 from entrepot.market.slots import STATES
 from entrepot.market.stream import stream
@@ -186,6 +186,7 @@ class Client:
         if count is not None and count < 0:
             raise ConfigurationError(f"count must be at least 0, got {count}")
         _check_priority(priority)
+        self._book.connection.check()
         return stream(
             self._book,
             product_id,
@@ -248,6 +249,7 @@ class Client:
         ``reconnects``, sessions ``resumed`` and ``restarted``, and ``arenas`` made.
         """
         book = self._book
+        book.connection.check_process()
         with book.lock:
             book.collect()
             slots = {name: book.table.count(state) for state, name in enumerate(STATES)}

@@ -17,24 +17,22 @@ import logging
 import math
 import os
 import select
-import socket
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 import zmq
 
 from entrepot.errors import (
     BrokerUnavailable,
     Closed,
-    ConfigurationError,
     ProtocolError,
     UsedAfterFork,
 )
 from entrepot.market.dealer import EVENTS, Dealer
+from entrepot.market.party import Party
 from entrepot.market.protocol import (
     EMPTY,
     GOODBYE,
@@ -42,7 +40,6 @@ from entrepot.market.protocol import (
     HELLO,
     PROTOCOL,
     REPLY,
-    HelloReply,
     Reply,
     reader,
 )
@@ -55,9 +52,6 @@ IDLE = 0
 GREETING = 1
 OPEN = 2
 CLOSED = 3
-
-NAME_CHARS = 256
-"""Longest name of a party; what the protocol allows."""
 
 DRAIN_AT_MOST = 512
 """Messages handled before whoever waits is asked whether it still does."""
@@ -75,41 +69,6 @@ CLOSE_S = 5.0
 """How long ``close`` waits for another thread to let go."""
 
 _read_reply = reader(Reply)
-
-
-def party_name(name: str) -> str:
-    """``name``, if it can be sent; host and process id in place of an empty one.
-
-    :raises ConfigurationError: it is too long, or not text.
-    """
-    name = name or f"{socket.gethostname()}:{os.getpid()}"
-    if len(name) > NAME_CHARS or not name.isprintable():
-        raise ConfigurationError(
-            f"a name is at most {NAME_CHARS} printable characters, got {name[:80]!r}"
-        )
-    return name
-
-
-class Party(Protocol):
-    """What a connection asks of the client or supplier it belongs to, always under the lock."""
-
-    def hello(self, seq: int) -> bytes:
-        """The fields of a HELLO."""
-
-    def greeted(self, hello: HelloReply, resumed: bool) -> None:
-        """HELLO was answered; ``resumed``: by a broker that knew the session."""
-
-    def denied(self, reply: Reply) -> Exception | None:
-        """HELLO was refused: what to raise to whoever waits, or None to try again soon."""
-
-    def replied(self, reply: Reply) -> None:
-        """Any other REPLY."""
-
-    def received(self, command: bytes, fields: bytes) -> None:
-        """Anything but REPLY. May raise ProtocolError."""
-
-    def beat(self) -> bytes:
-        """The fields of a HEARTBEAT; called once in ``beat_s``, also to tidy up."""
 
 
 class Connection:
@@ -173,18 +132,25 @@ class Connection:
     # --- for the party ------------------------------------------------------------------
 
     def check(self) -> None:
-        """Refuse to be used where that cannot work.
+        """Refuse to be used where that cannot work. Before the lock is taken, each time.
 
         :raises UsedAfterFork: in a forked child.
         :raises Closed: after ``close``.
+        """
+        self.check_process()
+        if self.state == CLOSED:
+            raise Closed(f"{self._name} was closed; make a new one")
+
+    def check_process(self) -> None:
+        """In a forked child the lock may be held by a thread that is not there.
+
+        :raises UsedAfterFork: in a forked child.
         """
         if _Forks.count != self._forks:
             raise UsedAfterFork(
                 f"{self._name} was made in process {self._pid} and is used in its forked child "
                 f"{os.getpid()}, where its connection cannot work; make a new one there"
             )
-        if self.state == CLOSED:
-            raise Closed(f"{self._name} was closed; make a new one")
 
     @property
     def forked(self) -> bool:

@@ -123,6 +123,7 @@ class Placing:
 
     def room(self) -> int:
         """Slots that are free now."""
+        self.connection.check()
         with self.connection.lock:
             self.collect()
             return len(self.table.current.free)

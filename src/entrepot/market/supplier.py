@@ -13,7 +13,8 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError, Refused
-from entrepot.market.connection import CLOSED, party_name
+from entrepot.market.connection import CLOSED
+from entrepot.market.party import party_name
 from entrepot.market.protocol import Result, WorkItem
 from entrepot.market.work import Maker, Products, Work, failure
 from entrepot.market.worklist import Worklist

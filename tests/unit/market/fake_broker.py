@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -146,3 +147,12 @@ class Apart:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+
+def fork_under(lock: threading.Lock) -> int:
+    """Fork as if another thread had ``lock`` just then: that thread is not in the child."""
+    lock.acquire()
+    child = os.fork()
+    if child != 0:
+        lock.release()
+    return child

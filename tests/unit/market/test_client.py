@@ -41,7 +41,7 @@ from entrepot.mediums import Medium, ShmMedium, TCPMedium, attach
 from entrepot.settings import BrokerSettings, ClientSettings
 from tests.peer.raw import RawSupplier
 from tests.peer.waiting import until
-from tests.unit.market.fake_broker import LIMIT_S, Apart
+from tests.unit.market.fake_broker import LIMIT_S, Apart, fork_under
 
 ANY = "tcp://127.0.0.1:*"
 SLOT = 64
@@ -414,14 +414,18 @@ def test_close_ends_who_waits(connect: Connect, apart: Apart) -> None:
 def test_a_forked_child_is_told_and_does_no_harm(connect: Connect, echo: Supplier) -> None:
     client = connect(poison=True)
     held = client.order("held").result(LIMIT_S)
-    child = os.fork()
+    stream = client.stream("a")
+    next(stream)
+    child = fork_under(client._book.lock)
     if child == 0:
         told = 0
         for use in (
             lambda: client.order("a"),
-            lambda: next(client.stream("a")),
+            lambda: client.stream("a"),
+            lambda: next(stream),
             client.stats,
             client.discard,
+            client.figures,
         ):
             try:
                 use()
@@ -430,7 +434,7 @@ def test_a_forked_child_is_told_and_does_no_harm(connect: Connect, echo: Supplie
         client.close()
         held.release()
         os._exit(told)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
     assert held.bytes() == b"held"
     assert taken(client, "b") == b"b"
 

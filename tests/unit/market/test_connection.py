@@ -28,7 +28,7 @@ from entrepot.market import protocol
 from entrepot.market.connection import Connection
 from entrepot.market.protocol import HelloReply, Reply, encode
 from tests.peer.waiting import until
-from tests.unit.market.fake_broker import LIMIT_S, Apart, FakeBroker
+from tests.unit.market.fake_broker import LIMIT_S, Apart, FakeBroker, fork_under
 
 NOTE = b"NOTE"
 """A command that stands for any other; its field is ``n``."""
@@ -455,7 +455,7 @@ def test_a_forked_child_cannot_use_it_and_does_no_harm(
     broker: FakeBroker, connect: Connect, apart: Apart
 ) -> None:
     recorder = connected(broker, connect, apart)
-    child = os.fork()
+    child = fork_under(recorder.connection.lock)
     if child == 0:
         try:
             recorder.connection.check()

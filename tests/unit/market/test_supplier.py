@@ -36,7 +36,7 @@ from entrepot.mediums import ShmMedium, attach
 from entrepot.settings import BrokerSettings, SupplierSettings
 from tests.peer.raw import RawClient
 from tests.peer.waiting import until
-from tests.unit.market.fake_broker import LIMIT_S, Apart, FakeBroker
+from tests.unit.market.fake_broker import LIMIT_S, Apart, FakeBroker, fork_under
 
 ANY = "tcp://127.0.0.1:*"
 SLOT = 64
@@ -598,16 +598,18 @@ def test_the_handlers_are_those_from_before(broker: Broker) -> None:
 def test_a_forked_child_is_told_and_does_no_harm(client: Client, broker: Broker) -> None:
     with Supplier(broker.backend, {"a": str.encode}).start() as supplier:
         assert taken(client, "a") == b"a"
-        child = os.fork()
+        child = fork_under(supplier._connection.lock)
         if child == 0:
-            try:
-                supplier.run()
-            except UsedAfterFork:
-                supplier.stop()
-                supplier.close()
-                os._exit(7)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            told = 0
+            for use in (supplier.run, supplier.start, supplier.wait_registered):
+                try:
+                    use()
+                except UsedAfterFork:
+                    told += 1
+            supplier.stop()
+            supplier.close()
+            os._exit(told)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         assert taken(client, "a") == b"a"
 
 
