@@ -58,7 +58,7 @@ class Placing:
         self._entries: dict[str, Entry] = {}
         self._number = 0
         self._orders_nbytes = 1
-        self._sent: dict[int, list[str]] = {}
+        self._sent: dict[int, list[protocol.Order]] = {}
         self._renew_at = 0.0
 
     # --- placing ------------------------------------------------------------------------
@@ -66,7 +66,6 @@ class Placing:
     def place(
         self,
         product_ids: Sequence[str],
-        *,
         priority: int = 0,
         deadline_s: float | None = None,
         inputs: Sequence[Any] | None = None,
@@ -78,26 +77,27 @@ class Placing:
         :raises NoFreeSlot: there were not that many in ``timeout_s``; none was ordered.
         :raises BrokerUnavailable: no broker answered in that time.
         """
-        connection = self.connection
+        connection, table = self.connection, self.table
         connection.check()
         deadline = None if timeout_s is None else self.clock() + timeout_s
         wanted = len(product_ids) * (1 if inputs is None else 2)
-        with self.connection.lock:
+        with connection.lock:
             connection.open(deadline)
             self.collect()
-            if len(self.table.current.free) < wanted:
+            if len(table.current.free) < wanted:
                 self._wait_for_slots(wanted, deadline)
             due = None if deadline_s is None else self.clock() + deadline_s
-            entries = []
+            entries: list[Entry] = []
             try:
-                for index, product_id in enumerate(product_ids):
+                for product_id in product_ids:
                     self._number = number = self._number + 1
                     name = f"{self._prefix}{number}"
-                    entry = Entry(number, name, product_id, priority, due, sink)
+                    entry = self._entries[name] = Entry(
+                        number, name, product_id, priority, due, sink
+                    )
                     entries.append(entry)
                     if inputs is not None:
-                        self._put_input(entry, inputs[index])
-                    self._entries[name] = entry
+                        self._put_input(entry, inputs[len(entries) - 1])
                     self._take_slot(entry)
             except Exception:  # an input that is none, or is too large
                 for entry in entries:
@@ -139,14 +139,14 @@ class Placing:
                 self.released
                 or self.dropped
                 or len(table.current.free) >= wanted
-                or self._may_renew()
+                or self._may_renew(wanted)
             )
 
         self.slot_waiters += 1
         try:
             while True:
                 self.collect()
-                if self._may_renew():
+                if self._may_renew(wanted):
                     self._renew()
                 if len(table.current.free) >= wanted:
                     return
@@ -189,10 +189,9 @@ class Placing:
         asked: list[protocol.Order] = []
         nbytes = 0
         for entry in entries:
-            slot = self.table.slot_of(entry.wire_id)
+            slot = entry.slot
             if slot is None:
                 continue
-            medium: Medium = slot.arena.medium
             remaining_s = None
             if entry.deadline_at is not None:
                 remaining_s = max(entry.deadline_at - self.clock(), 1e-3)
@@ -202,7 +201,7 @@ class Placing:
                     entry.product_id,
                     slot.address,
                     slot.offset,
-                    medium.slot_nbytes,
+                    slot.arena.medium.slot_nbytes,
                     entry.input,
                     entry.priority,
                     remaining_s,
@@ -216,16 +215,15 @@ class Placing:
             self._send_asked(asked)
 
     def _send_asked(self, asked: list[protocol.Order]) -> None:
-        connection = self.connection
+        connection, sent = self.connection, self._sent
         seq = connection.next_seq()
-        sent = self._sent
-        sent[seq] = [order.order_id for order in asked]
+        sent[seq] = asked
         if len(sent) > SENT_KEPT:
             del sent[next(iter(sent))]
         connection.send(protocol.ORDERS, encode(protocol.Orders(asked, seq)))
 
-    def _may_renew(self) -> bool:
-        return self.table.wants_arena and self.clock() >= self._renew_at
+    def _may_renew(self, wanted: int = 1) -> bool:
+        return self.table.wants_arena_for(wanted) and self.clock() >= self._renew_at
 
     def _renew(self) -> None:
         """New memory for the orders to come."""

@@ -129,7 +129,8 @@ class SlotTable:
         if slot is not None:
             slot.order_id = order_id
             self._slots[order_id] = slot
-            self.parked.pop(order_id, None)
+            if self.parked:
+                self.parked.pop(order_id, None)
         return slot
 
     def borrow(self) -> Slot | None:
@@ -155,7 +156,9 @@ class SlotTable:
         slot = self._slots.get(order_id)
         if slot is None or (self._lost and lease in self._lost.get(order_id, ())):
             return None
-        self._forget(order_id)
+        del self._slots[order_id]
+        if self._lost:
+            self._lost.pop(order_id, None)
         if slot.state == QUARANTINED:
             self._free(slot)
             return None
@@ -289,10 +292,14 @@ class SlotTable:
 
     @property
     def wants_arena(self) -> bool:
-        """Whether new memory is worth having: retired slots are why there is no room.
+        """Whether new memory is worth having for one order."""
+        return self.wants_arena_for(1)
 
-        For an order that lost its slot when none is free; and for any order when most slots are
-        retired, or when none is free and no message can free one.
+    def wants_arena_for(self, wanted: int) -> bool:
+        """Whether new memory is worth having: retired slots are why there are not so many free.
+
+        For an order that lost its slot when none is free; and for any orders when most slots are
+        retired, or when no message can free as many as are wanted.
         """
         current = self.current
         counts = current.counts
@@ -300,9 +307,11 @@ class SlotTable:
             return False
         if counts[RETIRED] * 2 > len(current.slots):
             return True
-        if counts[FREE] or not counts[RETIRED]:
+        if counts[FREE] >= wanted or not counts[RETIRED]:
             return False
-        return bool(self.parked) or not (counts[WAITING] + counts[QUARANTINED])
+        if self.parked and not counts[FREE]:
+            return True
+        return counts[FREE] + counts[WAITING] + counts[QUARANTINED] < wanted
 
     def add_arena(self, medium: Any, offsets: Sequence[int], revoke: Revoke | None = None) -> Arena:
         """Give out slots of ``medium`` from now on."""
@@ -348,7 +357,10 @@ class SlotTable:
         slot = current.free.popleft()
         slot.ticket += 1
         slot.generation = self.generation
-        self._to(slot, state)
+        counts = current.counts
+        counts[FREE] -= 1
+        counts[state] += 1
+        slot.state = state
         return slot
 
     def _to(self, slot: Slot, state: int) -> None:

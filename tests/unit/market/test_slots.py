@@ -235,6 +235,23 @@ def test_new_memory_is_wanted_when_no_message_can_free_a_slot() -> None:
     assert table.wants_arena
 
 
+def test_new_memory_is_wanted_when_no_message_can_free_as_many_slots_as_are_wanted() -> None:
+    """Two are free, two are lent and four are retired: there is no room for three."""
+    table = table_of(8)
+    for name in "abcd":
+        taken(table, name)
+        table.failed(name, 1)
+    for name in "ef":
+        slot = taken(table, name)
+        table.fulfilled(name, 1)
+        table.lend(slot)
+    assert not table.wants_arena_for(2)
+    assert table.wants_arena_for(3)
+    taken(table, "g")
+    assert not table.wants_arena_for(2)  # g may still come
+    assert table.wants_arena_for(3)
+
+
 def test_new_memory_is_wanted_at_once_for_an_order_that_lost_its_slot() -> None:
     table = table_of(3)
     for name in "abc":
