@@ -301,7 +301,8 @@ class Book(Placing):
             self._session = os.urandom(16)
             self.connection.reconnect("the broker dropped the session")
         elif reply.refused or sent is not None:
-            self._refused(reply.refused or sent or [], Refused(reply.code, reply.error))
+            refused = reply.refused or [order.order_id for order in sent or ()]
+            self._refused(refused, Refused(reply.code, reply.error))
         elif reply.code != "unknown_order":  # CANCEL or MOVE of what has ended meanwhile
             logger.warning(
                 "the broker refused a request",
@@ -318,7 +319,11 @@ class Book(Placing):
             fulfilled = _read_fulfilled(fields)
             if self._is_next(fulfilled.push):
                 for delivery in fulfilled.orders:
-                    self._fulfilled(delivery)
+                    slot = self.table.fulfilled(delivery.order_id, delivery.lease)
+                    if slot is None:
+                        self.figures["unexpected"] += 1
+                    else:
+                        self._entries.pop(delivery.order_id).arrived(slot, delivery)
         elif command == protocol.FAILED:
             failed = _read_failed(fields)
             if self._is_next(failed.push):
@@ -352,14 +357,6 @@ class Book(Placing):
             self._session = os.urandom(16)
         self._gap_at = self._last_push
         self.connection.reconnect(f"no message {self._last_push + 1}")
-
-    def _fulfilled(self, delivery: protocol.Delivery) -> None:
-        order_id = delivery.order_id
-        slot = self.table.fulfilled(order_id, delivery.lease)
-        if slot is None:
-            self.figures["unexpected"] += 1
-            return
-        self._entries.pop(order_id).arrived(slot, delivery)
 
     def _failed(self, failed: protocol.Failed) -> None:
         wire_id = failed.order_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +115,12 @@ class Client:
         :raises BrokerUnavailable: no broker answered in that time.
         :raises ProductTooLarge: the input is larger than a slot.
         """
+        _check_id(product_id)
+        _check_terms(priority, deadline_s)
+        book = self._book
         inputs = None if input is None else (input,)
-        return self._orders((product_id,), priority, deadline_s, inputs, timeout_s)[0]
+        (entry,) = book.place((product_id,), priority, deadline_s, inputs, timeout_s)
+        return Order(book, entry)
 
     def orders(
         self,
@@ -137,25 +141,13 @@ class Client:
         given = None if inputs is None else tuple(inputs)
         if given is not None and len(given) != len(ids):
             raise ConfigurationError(f"{len(ids)} products and {len(given)} inputs were given")
-        return self._orders(ids, priority, deadline_s, given, timeout_s) if ids else []
-
-    def _orders(
-        self,
-        ids: tuple[str, ...],
-        priority: int,
-        deadline_s: float | None,
-        inputs: Sequence[Any] | None,
-        timeout_s: float | None,
-    ) -> list[Order]:
         for product_id in ids:
             _check_id(product_id)
-        _check_priority(priority)
-        if deadline_s is not None:
-            checked_seconds("deadline_s", deadline_s)
+        _check_terms(priority, deadline_s)
+        if not ids:
+            return []
         book = self._book
-        entries = book.place(
-            ids, priority=priority, deadline_s=deadline_s, inputs=inputs, timeout_s=timeout_s
-        )
+        entries = book.place(ids, priority, deadline_s, given, timeout_s)
         return [Order(book, entry) for entry in entries]
 
     def stream(
@@ -185,7 +177,7 @@ class Client:
             raise ConfigurationError(f"prefetch must be at least 1, got {prefetch}")
         if count is not None and count < 0:
             raise ConfigurationError(f"count must be at least 0, got {count}")
-        _check_priority(priority)
+        _check_terms(priority, None)
         self._book.connection.check()
         return stream(
             self._book,
@@ -305,6 +297,8 @@ def _check_id(product_id: object) -> None:
             raise ConfigurationError(f"product id {product_id!r} is not text: {error}") from None
 
 
-def _check_priority(priority: int) -> None:
+def _check_terms(priority: int, deadline_s: float | None) -> None:
     if not -(2**31) <= priority < 2**31:
         raise ConfigurationError(f"priority must fit in 32 bits, got {priority}")
+    if deadline_s is not None:
+        checked_seconds("deadline_s", deadline_s)
