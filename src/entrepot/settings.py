@@ -75,9 +75,10 @@ class BrokerSettings(Section):
         default=4 << 20, ge=1 << 16, description="Largest message taken from a peer, in bytes."
     )
     max_pattern_program: int = Field(
-        default=65_536,
+        default=16_384,
         ge=64,
-        description="Largest pattern, in instructions of its compiled program.",
+        description="Largest pattern, in instructions of its compiled program; a list may have 4 "
+        "times as many.",
     )
     allow_drain: bool = Field(default=True, description="Whether a client may drain suppliers.")
 

@@ -14,7 +14,7 @@ from entrepot.market import routing
 from entrepot.market.routing import Matcher, Routes, compile_patterns
 
 LIMIT = 65_536
-"""The default of ``max_pattern_program``."""
+"""More than the default of ``max_pattern_program``, so that large patterns are met as well."""
 
 
 def routes(*patterns: str, version: int = 2, **contracts: str) -> Routes:
