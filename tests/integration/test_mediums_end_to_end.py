@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from entrepot import Broker, Client
+from entrepot import Broker, Client, Supplier
 from entrepot.mediums import FilesystemMedium, Medium, ShmMedium, TCPMedium
+from entrepot.mediums.tcp import TCPAttachment
 from entrepot.settings import BrokerSettings
 from tests.integration.medium_parties import content
 
@@ -211,6 +212,31 @@ def test_a_supplier_that_stops_in_the_middle_of_writing(
                 assert window == content(name, 2)
             figures = client.figures()
             assert (figures["corrupt"], figures["retired"], figures["arenas"]) == (0, 0, 1)
+
+
+def test_what_another_lease_wrote_is_not_served(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are those that were announced, and still not what the order waits for."""
+    real = TCPAttachment.write_checksummed
+    leases: list[int] = []
+
+    def write(
+        self: TCPAttachment, offset: int, data: bytes, limit: int | None = None, *, lease: int = 0
+    ) -> int:
+        leases.append(lease)
+        return real(self, offset, data, limit, lease=lease ^ (len(leases) == 1))
+
+    monkeypatch.setattr(TCPAttachment, "write_checksummed", write)
+    with (
+        Supplier(broker.backend, {"x": lambda _: b"made"}) as maker,
+        Client(broker.frontend, TCPMedium.create(64, 2)) as client,
+    ):
+        maker.start()
+        with client.order("x").result(LIMIT_S) as product:
+            assert product.data == b"made"
+            assert product.lease == leases[1]
+        assert client.figures()["corrupt"] == 1
 
 
 @pytest.mark.parametrize("kind", ["cancelled", "discarded"])

@@ -17,6 +17,7 @@ from entrepot.errors import (  # noqa: E402
 )
 from entrepot.mediums import Medium, TCPMedium, attach  # noqa: E402
 from entrepot.mediums.tcp_wire import (  # noqa: E402
+    FENCED,
     OFFER,
     OUT_OF_RANGE,
 )
@@ -179,6 +180,24 @@ def test_taking_back_stops_who_is_writing() -> None:
             assert medium.checksum(0, nbytes) == after
             assert medium.written(0) == 0
             zombie.wait_hung_up()
+
+
+def test_taking_back_waits_until_the_writer_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tcp() as medium:
+        order = slot(medium)
+        with RawSupplier(medium).line(order) as raw:
+            raw.offer(order, 64)
+            (line,) = medium._owner_end._lines
+            monkeypatch.setattr(line, "hang_up", lambda: None)  # it does not hear of it yet
+            taking = threading.Thread(target=medium.revoke, args=(0,))
+            taking.start()
+            taking.join(0.3)
+            assert taking.is_alive()
+            raw.sock.sendall(bytes(64))
+            taking.join(LIMIT_S)
+            assert not taking.is_alive()
+            assert raw.answer()[0] == FENCED
+            assert medium.written(0) == 0
 
 
 def test_granting_anew_stops_who_is_writing() -> None:
