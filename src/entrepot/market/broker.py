@@ -25,7 +25,7 @@ from entrepot.market.desk import Desk
 from entrepot.market.ledger import Ledger
 from entrepot.market.port import Port
 from entrepot.market.post import Post
-from entrepot.settings import BrokerSettings
+from entrepot.settings import BrokerSettings, Settings
 
 log = logging.getLogger("entrepot.broker")
 
@@ -48,6 +48,7 @@ class Broker:
     ``frontend`` and ``backend`` are where clients and suppliers connect; port 0 takes a free one,
     and the attributes of the same names then say which. Use it as a context manager, or call
     ``run`` in a thread of your own. ``clock`` gives monotonic seconds, ``entropy`` random bytes.
+    Settings are the environment's when none are given.
 
     Raises EndpointInUse and ConfigurationError when it is started.
     """
@@ -61,7 +62,7 @@ class Broker:
         clock: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._settings = settings or BrokerSettings()
+        self._settings = settings or Settings().broker
         self.frontend = frontend or self._settings.frontend
         self.backend = backend or self._settings.backend
         self.instance = entropy(8)

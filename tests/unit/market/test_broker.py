@@ -633,6 +633,17 @@ def test_an_endpoint_that_cannot_be_is_an_error_that_names_it(endpoint: str) -> 
         Broker(endpoint, ANY).start()
 
 
+def test_settings_are_the_environments_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENTREPOT_BROKER__BEAT_S", "0.25")
+    with Broker(ANY, ANY) as broker, RawClient(broker.frontend) as client:
+        assert client.hello()["hello"]["beat_s"] == 0.25
+    with (
+        Broker(ANY, ANY, settings=BrokerSettings(beat_s=0.5)) as broker,
+        RawClient(broker.frontend) as client,
+    ):
+        assert client.hello()["hello"]["beat_s"] == 0.5
+
+
 def test_stop_from_another_thread_and_twice(start: Start) -> None:
     broker = Broker(ANY, ANY)
     thread = threading.Thread(target=broker.run)
