@@ -234,7 +234,7 @@ def test_what_another_lease_wrote_is_not_served(
     ):
         maker.start()
         with client.order("x").result(LIMIT_S) as product:
-            assert product.data == b"made"
+            assert product.bytes() == b"made"
             assert product.lease == leases[1]
         assert client.figures()["corrupt"] == 1
 
