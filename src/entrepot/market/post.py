@@ -116,14 +116,13 @@ class Post:
             return
         message.push = pushes.number()
         frames = (command, p.encode(message))
+        peer = self.front.by_session.get(session)
+        if peer is not None:
+            self.send(self.front, peer, frames)
         try:
             pushes.keep(message.push, frames, ends)
         except Full as fault:
             self._too_slow(session, fault)
-            return
-        peer = self.front.by_session.get(session)
-        if peer is not None:
-            self.send(self.front, peer, frames)
 
     def _send_work(self, effect: ev.Assign) -> None:
         if effect.version > 1:
