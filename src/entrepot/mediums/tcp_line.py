@@ -155,7 +155,8 @@ class Line:
                 return self._refuse(refusal)
             complete = False
             try:
-                stop(stopped)
+                if stopped:
+                    stop(stopped)
                 if op == OFFER:
                     send_all(self.sock, ANSWER_GO)
                 complete = self._take(owner.memory[offset : offset + nbytes])

@@ -122,7 +122,10 @@ def send_all(sock: socket.socket, *parts: memoryview | bytes) -> None:
 
     :raises BlockingIOError: nothing was taken for as long as the socket waits.
     """
-    sent = sock.sendmsg(parts, (), socket.MSG_NOSIGNAL)
+    if len(parts) == 1:
+        sent = sock.send(parts[0], socket.MSG_NOSIGNAL)
+    else:
+        sent = sock.sendmsg(parts, (), socket.MSG_NOSIGNAL)
     if sent == sum(map(len, parts)):
         return
     left = [memoryview(part) for part in parts]
