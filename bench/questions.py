@@ -18,8 +18,12 @@ from tests.peer.waiting import until
 SUPPLIERS = 200
 WAITING = 10_000
 MIB = 1 << 20
-SHM_SLOTS = 8
-SHM_CREDIT = 4
+SHM_RINGS = {"shm_ratio": (16 * MIB, 8, 4), "shm_ratio_1mib": (MIB, 64, 16)}
+"""For each figure: bytes of a product, slots of the ring, credit of the supplier.
+
+Both rings are larger than a cache. The products of one ring's credit are a fair part of it, so that
+neither side waits for the other.
+"""
 OVERLAP_S = 0.005
 OVERLAP_CREDIT = 2
 """Orders that the supplier has in hand, so that the next is there when it has made one."""
@@ -75,26 +79,27 @@ def shm(figures: Figures, quick: bool) -> None:
     rounds, seconds = (3, 0.6) if quick else (7, 2.0)
     with Processes() as processes:
         clients = {
-            name: _moving(processes, nbytes)
-            for name, nbytes in (("shm_ratio", 16 * MIB), ("shm_ratio_1mib", MIB))
+            name: _moving(processes, nbytes, slots, credit)
+            for name, (nbytes, slots, credit) in SHM_RINGS.items()
         }
         for _ in range(rounds):
-            for name, (client, nbytes) in clients.items():
-                copied = client.ask("memcpy", nbytes=nbytes, slots=SHM_SLOTS, seconds=seconds)
+            for name, client in clients.items():
+                nbytes, slots, _ = SHM_RINGS[name]
+                copied = client.ask("memcpy", nbytes=nbytes, slots=slots, seconds=seconds)
                 # As many products as fill about the same time.
                 count = max(8, int(seconds * copied / nbytes * 0.5))
-                spent = client.ask("stream", product="p", count=count, prefetch=SHM_SLOTS)
+                spent = client.ask("stream", product="p", count=count, prefetch=slots)
                 figures.add(**{name: count * nbytes / spent / copied})
                 figures.detail(**{f"{name}_memcpy_mb_s": copied / 1e6})
 
 
-def _moving(processes: Processes, nbytes: int) -> tuple[LineProcess, int]:
+def _moving(processes: Processes, nbytes: int, slots: int, credit: int) -> LineProcess:
     broker, supplier, client = (processes.start(OURS) for _ in range(3))
     frontend, backend = broker.ask("broker")
-    supplier.ask("supplier", backend=backend, patterns=["p"], credit=SHM_CREDIT, nbytes=nbytes)
-    client.ask("client", frontend=frontend, slot_nbytes=nbytes, slots=SHM_SLOTS)
-    client.ask("stream", product="p", count=SHM_SLOTS, prefetch=SHM_SLOTS)  # touch every page
-    return client, nbytes
+    supplier.ask("supplier", backend=backend, patterns=["p"], credit=credit, nbytes=nbytes)
+    client.ask("client", frontend=frontend, slot_nbytes=nbytes, slots=slots)
+    client.ask("stream", product="p", count=slots, prefetch=slots)  # touch every page
+    return client
 
 
 # --- overlap ----------------------------------------------------------------------------
