@@ -6,7 +6,6 @@ never a product's bytes.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
@@ -25,6 +24,7 @@ from entrepot.market.desk import Desk
 from entrepot.market.ledger import Ledger
 from entrepot.market.port import Port
 from entrepot.market.post import Post
+from entrepot.market.wake import Wake
 from entrepot.settings import BrokerSettings, Settings
 
 log = logging.getLogger("entrepot.broker")
@@ -73,6 +73,7 @@ class Broker:
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._state = "new"
+        self._wake: Wake | None = None
 
     # --- life ---------------------------------------------------------------------------
 
@@ -106,9 +107,9 @@ class Broker:
         if self._state == "new":
             return
         self._stop.set()
-        if self._state == "bound":
-            with contextlib.suppress(OSError):  # the thread may just have ended by itself
-                os.eventfd_write(self._wake, 1)
+        wake = self._wake
+        if wake is not None:
+            wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -130,9 +131,9 @@ class Broker:
         self._desk = Desk(
             self._ledger, self._post, self._settings, self.instance, self._clock, self._entropy
         )
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake = wake = Wake()
         self._sleeper = select.epoll()
-        self._sleeper.register(self._wake, select.EPOLLIN)
+        self._sleeper.register(wake.fd, select.EPOLLIN)
         for port in self._ports:
             self._sleeper.register(port.socket.fileno(), select.EPOLLIN)
             self._sleeper.register(port.monitor.fileno(), select.EPOLLIN)
@@ -169,9 +170,9 @@ class Broker:
                 due = self._keep_time(now)
         finally:
             self._state = "closed"
+            self._wake = None
             self._sleeper.close()
             self._close()
-            os.close(self._wake)
 
     def _serve_port(self, port: Port) -> None:
         if port.drain(self._desk.receive, _BURST) and port.closing:

@@ -9,11 +9,11 @@ came true. A leader that stops hands over to one who still waits.
 from __future__ import annotations
 
 import math
-import os
 import select
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+
+from entrepot.market.wake import Wake
 
 Wish = Callable[[], bool]
 
@@ -22,24 +22,26 @@ class Turns:
     """The lock, the leader and the followers. All methods but :meth:`poke` want the lock held.
 
     :ivar led: whether somebody sleeps on the socket just now.
-    :ivar wake_fd: for the leader's poller to watch.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.led = False
-        self.wake_fd = -1
+        self._wake: Wake | None = None
         self._followers: list[tuple[Wish, threading.Lock]] = []
 
     def open(self) -> None:
         """Make the descriptor."""
-        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake = Wake()
 
     def close(self) -> None:
-        """Close the descriptor; whoever is told of it must be gone."""
-        fd, self.wake_fd = self.wake_fd, -1
-        if fd >= 0:
-            os.close(fd)
+        """Let go of the descriptor; whoever sleeps on it must be gone."""
+        self._wake = None
+
+    @property
+    def wake_fd(self) -> int:
+        """For the leader's poller to watch; -1 while there is none."""
+        return -1 if self._wake is None else self._wake.fd
 
     def sleep(self, poller: select.poll, wish: Wish, timeout_s: float) -> bool:
         """Sleep until something may have come, or ``wish`` came true, or ``timeout_s`` passed.
@@ -57,10 +59,10 @@ class Turns:
             self.lock.acquire()
             self.led = False
         came = False
+        wake = self._wake
         for fd, _ in ready:
-            if fd == self.wake_fd:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(fd)
+            if wake is not None and fd == wake.fd:
+                wake.clear()
                 self.wake()
             else:
                 came = True
@@ -106,5 +108,6 @@ class Turns:
 
     def poke(self) -> None:
         """Have the leader look again. From any thread or signal handler; wants no lock."""
-        if self.wake_fd >= 0:
-            os.eventfd_write(self.wake_fd, 1)
+        wake = self._wake
+        if wake is not None:
+            wake.set()
