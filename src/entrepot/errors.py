@@ -220,3 +220,18 @@ class ContractError(EntrepotError, ValueError):
     """A product's bytes and what the contract says about them do not agree."""
 
     code = "contract"
+
+
+# --- the demonstration ------------------------------------------------------------------
+
+
+class DataUnavailable(EntrepotError, OSError):
+    """The messages are not on this machine and could not be fetched, or are not the right ones."""
+
+    code = "data_unavailable"
+
+
+class DemoFailed(EntrepotError):
+    """Something that the demonstration verifies did not hold, or one of its parts ended early."""
+
+    code = "demo_failed"

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from entrepot.demo.errors import DemoFailed
-from entrepot.errors import EntrepotError
+from entrepot.errors import DemoFailed, EntrepotError
 
 START_S = 30.0
 """Time for a part to say that it is ready."""

@@ -16,10 +16,9 @@ from typing import Any, Protocol
 
 from entrepot.contract import Contract
 from entrepot.demo import sms, suppliers
-from entrepot.demo.errors import DemoFailed
 from entrepot.demo.processes import END_S, Part, Parts
 from entrepot.demo.tally import Tally
-from entrepot.errors import OrderCancelled, OrderTimeout
+from entrepot.errors import DemoFailed, OrderCancelled, OrderTimeout
 from entrepot.market.client import Client, Order, Product
 from entrepot.mediums.shm import ShmMedium
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from entrepot.demo.errors import DataUnavailable
+from entrepot.errors import DataUnavailable
 
 VARIABLE = "ENTREPOT_SMS_DATA"
 """Names the file, where it is set."""

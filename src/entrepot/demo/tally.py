@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from entrepot.demo.errors import DemoFailed
 from entrepot.demo.text import BATCH, Arrays
+from entrepot.errors import DemoFailed
 
 
 class Tally:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from entrepot.demo.errors import DemoFailed
 from entrepot.demo.processes import Parts
-from entrepot.errors import BrokerUnavailable
+from entrepot.errors import BrokerUnavailable, DemoFailed
 
 FREE = ("--frontend", "tcp://127.0.0.1:0", "--backend", "tcp://127.0.0.1:0", "--json")
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from entrepot.demo import sms
-from entrepot.demo.errors import DataUnavailable
+from entrepot.errors import DataUnavailable
 
 
 class Answer(io.BytesIO):

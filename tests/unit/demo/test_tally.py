@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from entrepot.demo.errors import DemoFailed
 from entrepot.demo.sms import Message
 from entrepot.demo.tally import Tally
 from entrepot.demo.text import BATCH, Epoch
+from entrepot.errors import DemoFailed
 
 MESSAGES = [Message(n % 3 == 0, f"message {chr(97 + n)} of some") for n in range(2 * BATCH + 3)]
 EPOCH = Epoch(MESSAGES)
