@@ -38,6 +38,7 @@ QUESTIONS: dict[str, Callable[[Figures, bool], None]] = {
     "orders": _orders,
     "scale": questions.scale,
     "shm": questions.shm,
+    "mediums": questions.mediums,
     "overlap": questions.overlap,
     "requeue": questions.requeue,
     "idle": questions.idle,

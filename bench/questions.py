@@ -83,23 +83,56 @@ def shm(figures: Figures, quick: bool) -> None:
             for name, (nbytes, slots, credit) in SHM_RINGS.items()
         }
         for _ in range(rounds):
-            for name, client in clients.items():
+            for name, (_, client) in clients.items():
                 nbytes, slots, _ = SHM_RINGS[name]
                 copied = client.ask("memcpy", nbytes=nbytes, slots=slots, seconds=seconds)
-                # As many products as fill about the same time.
-                count = max(8, int(seconds * copied / nbytes * 0.5))
-                spent = client.ask("stream", product="p", count=count, prefetch=slots)
-                figures.add(**{name: count * nbytes / spent / copied})
+                figures.add(**{name: _streamed(client, nbytes, slots, copied, seconds) / copied})
                 figures.detail(**{f"{name}_memcpy_mb_s": copied / 1e6})
 
 
-def _moving(processes: Processes, nbytes: int, slots: int, credit: int) -> LineProcess:
+def _moving(
+    processes: Processes, nbytes: int, slots: int, credit: int, medium: str = "shm"
+) -> tuple[LineProcess, LineProcess]:
     broker, supplier, client = (processes.start(OURS) for _ in range(3))
     frontend, backend = broker.ask("broker")
     supplier.ask("supplier", backend=backend, patterns=["p"], credit=credit, nbytes=nbytes)
-    client.ask("client", frontend=frontend, slot_nbytes=nbytes, slots=slots)
+    client.ask("client", frontend=frontend, slot_nbytes=nbytes, slots=slots, medium=medium)
     client.ask("stream", product="p", count=slots, prefetch=slots)  # touch every page
-    return client
+    return supplier, client
+
+
+# --- mediums between machines -----------------------------------------------------------
+
+TCP_RINGS = {"tcp_ratio": (16 * MIB, 8, 4), "tcp_ratio_64kib": (64 << 10, 64, 16)}
+"""As :data:`SHM_RINGS`."""
+
+
+def mediums(figures: Figures, quick: bool) -> None:
+    """Bytes a second by file and by TCP, checked; and small orders a second by TCP."""
+    rounds, seconds = (2, 0.3) if quick else (7, 2.0)
+    with Processes() as processes:
+        _, filed = _moving(processes, 16 * MIB, 8, 4, "file")
+        ends = {name: _moving(processes, *ring, medium="tcp") for name, ring in TCP_RINGS.items()}
+        _, small = _moving(processes, 64, 64, 1, "tcp")
+        for _ in range(rounds):
+            copied = filed.ask("memcpy", nbytes=16 * MIB, slots=8, seconds=seconds)
+            figures.add(file_ratio=_streamed(filed, 16 * MIB, 8, copied, seconds) / copied)
+            for name, (supplier, client) in ends.items():
+                nbytes, slots, _ = TCP_RINGS[name]
+                supplier.ask("pour", port=client.ask("listen"), nbytes=nbytes)
+                bare = client.ask("receive", nbytes=nbytes, slots=slots, seconds=seconds)
+                figures.add(**{name: _streamed(client, nbytes, slots, bare, seconds) / bare})
+                figures.detail(**{f"{name}_bare_mb_s": bare / 1e6})
+            figures.add(orders_tcp_per_s=small.ask("pump", product="p", seconds=seconds))
+
+
+def _streamed(
+    client: LineProcess, nbytes: int, slots: int, ceiling: float, seconds: float
+) -> float:
+    """Bytes a second through ``stream``; as many products as fill about the time."""
+    count = max(8, int(seconds * ceiling / nbytes * 0.5))
+    spent: float = client.ask("stream", product="p", count=count, prefetch=slots)
+    return count * nbytes / spent
 
 
 # --- overlap ----------------------------------------------------------------------------

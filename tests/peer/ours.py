@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections import deque
-from typing import Any
+from typing import Any, Literal
 
 from entrepot.market.broker import Broker
 from entrepot.market.client import Client
 from entrepot.market.supplier import Supplier
-from entrepot.mediums import ShmMedium
-from entrepot.settings import BrokerSettings
+from entrepot.mediums import ShmMedium, create, shm
+from entrepot.settings import BrokerSettings, ClientSettings, SupplierSettings
 from tests.peer.generator import Generator
 from tests.peer.lines import commands, serve
 
@@ -45,7 +47,13 @@ class Driven:
             self._called_at.append(time.monotonic())
             return self._generator(product_id)
 
-        self._supplier = Supplier(backend, dict.fromkeys(patterns, make), name=name, credit=credit)
+        self._supplier = Supplier(
+            backend,
+            dict.fromkeys(patterns, make),
+            name=name,
+            credit=credit,
+            settings=SupplierSettings(file_root=str(shm.DIRECTORY)),
+        )
         self._supplier.start()
 
     def calls(self) -> list[str]:
@@ -69,10 +77,19 @@ class Driven:
 
     # --- a client -----------------------------------------------------------------------
 
-    def client(self, frontend: str, slot_nbytes: int = 64, slots: int = 64) -> None:
-        """Become a client."""
+    def client(
+        self,
+        frontend: str,
+        slot_nbytes: int = 64,
+        slots: int = 64,
+        medium: Literal["shm", "file", "tcp"] = "shm",
+    ) -> None:
+        """Become a client. Its files, if it has any, are in memory."""
         self._slots = slots
-        self._client = Client(frontend, ShmMedium.create(slot_nbytes=slot_nbytes, slots=slots))
+        settings = ClientSettings(
+            medium=medium, slot_nbytes=slot_nbytes, slots=slots, file_root=str(shm.DIRECTORY)
+        )
+        self._client = Client(frontend, create(settings))
 
     def pump(self, product: str, seconds: float, batch: int = 1) -> float:
         """Products a second, with every slot ordered: ``batch`` of them in one message."""
@@ -143,10 +160,52 @@ class Driven:
         finally:
             medium.close()
 
+    # --- bytes through a bare socket ------------------------------------------------------
+
+    def listen(self) -> int:
+        """The port at which ``receive`` will take one connection."""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def pour(self, port: int, nbytes: int) -> None:
+        """Send to ``port``, in pieces of ``nbytes``, until nobody takes it any more."""
+        source = bytes(nbytes)
+
+        def send() -> None:
+            with socket.create_connection(("127.0.0.1", port)) as out:
+                out.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                try:
+                    while True:
+                        out.sendall(source)
+                except OSError:
+                    return
+
+        threading.Thread(target=send, name="pour", daemon=True).start()
+
+    def receive(self, nbytes: int, slots: int, seconds: float) -> float:
+        """Bytes a second received straight into a ring of slots, from one connection."""
+        ring = [memoryview(bytearray(nbytes)) for _ in range(slots)]
+        with self._listener, self._listener.accept()[0] as arriving:
+            for slot in ring:  # touch every page
+                _receive_into(arriving, slot)
+            received, started = 0, time.monotonic()
+            while time.monotonic() < started + seconds:
+                _receive_into(arriving, ring[received % slots])
+                received += 1
+            spent = time.monotonic() - started
+        return received * nbytes / spent
+
     def close(self) -> None:
         """A client's segment goes with it."""
         if hasattr(self, "_client"):
             self._client.close()
+
+
+def _receive_into(arriving: socket.socket, slot: memoryview) -> None:
+    got = 0
+    while got < len(slot):
+        got += arriving.recv_into(slot[got:])
 
 
 if __name__ == "__main__":
