@@ -9,6 +9,7 @@ when its stdin ends without that, which takes long, but for a look at what it ha
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import gc
 import json
 import os
@@ -30,6 +31,22 @@ from entrepot.mediums import FilesystemMedium, ShmMedium, TCPMedium
 from entrepot.settings import BrokerSettings, ClientSettings, SupplierSettings
 from tests.integration.market_products import Made, make, read
 
+
+class Bell:
+    """What ``threading.Event`` is, for signal handlers too: its ``set`` may not interrupt its
+    ``wait``, since both take one lock."""
+
+    def __init__(self) -> None:
+        self.rung = False
+
+    def ring(self, *_: object) -> None:
+        self.rung = True
+
+    def wait(self) -> None:
+        while not self.rung:
+            time.sleep(0.01)
+
+
 # --- a broker ---------------------------------------------------------------------------
 
 
@@ -37,8 +54,8 @@ class BrokerParty:
     """A broker."""
 
     def __init__(self, frontend: str, backend: str, **settings: Any) -> None:
-        self._over = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: self._over.set())
+        self._over = Bell()
+        signal.signal(signal.SIGTERM, self._over.ring)
         self._broker = Broker(frontend, backend, settings=BrokerSettings(**settings))
         self._broker.start()
 
@@ -48,7 +65,7 @@ class BrokerParty:
         self._broker.stop()
 
     def end(self) -> None:
-        self._over.set()
+        self._over.ring()
 
     def resources(self) -> dict[str, int]:
         return resources()
@@ -218,8 +235,8 @@ class ClientParty:
         **settings: Any,
     ) -> None:
         create = partial(MEDIUMS[medium].create, slot_nbytes, slots, **medium_options or {})
-        self._over = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: self._over.set())
+        self._over = Bell()
+        signal.signal(signal.SIGTERM, self._over.ring)
         self._clients = [
             Client(
                 frontend,
@@ -246,7 +263,7 @@ class ClientParty:
             thread.join()
 
     def end(self) -> None:
-        self._over.set()
+        self._over.ring()
 
     # --- streams ------------------------------------------------------------------------
 
@@ -271,7 +288,7 @@ class ClientParty:
                 self._served.append(read(products[served], product.data))
                 served += 1
         except Exception as error:
-            if not self._over.is_set():
+            if not self._over.rung:
                 self._errors.append(f"{products[served]}: {type(error).__name__}: {error}")
 
     def progress(self) -> int:
@@ -431,6 +448,7 @@ class Lines:
 
 
 def be_a_party() -> None:
+    faulthandler.register(signal.SIGUSR1)
     lines = Lines()
     before = resources()
     command = lines.read()
@@ -457,7 +475,6 @@ def be_a_party() -> None:
 
     threading.Thread(target=obey, daemon=True).start()
     party.serve()
-    party = None
     before["threads"] += 1
     until_s = time.monotonic() + SETTLE_S
     while True:

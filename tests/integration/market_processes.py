@@ -165,6 +165,8 @@ class Party(LineProcess):
         try:
             return self._child.wait(limit_s)
         except subprocess.TimeoutExpired:
+            self.signal(signal.SIGUSR1)  # it says where its threads are
+            until(lambda: "most recent call first" in self.said())
             raise AssertionError(
                 f"{self.name} {self.pid} has not ended {limit_s:g} s later\n{self.said()}"
             ) from None
