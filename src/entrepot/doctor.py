@@ -269,7 +269,7 @@ def _complaints(stats: dict[str, Any]) -> Iterator[Finding]:
             "broker",
             Level.FAIL,
             f"{orders['unservable']:,} orders wait that no supplier can serve: {shown}",
-            "start a supplier whose pattern matches: entrepot supplier --serve FILE:FUNCTION "
+            "start a supplier whose pattern matches: entrepot supplier --serve MODULE:FUNCTION "
             "--product PATTERN",
         )
     elif not suppliers["connected"]:
@@ -277,7 +277,7 @@ def _complaints(stats: dict[str, Any]) -> Iterator[Finding]:
             "broker",
             Level.WARN,
             "no supplier is connected",
-            "entrepot supplier --serve FILE:FUNCTION --product PATTERN",
+            "entrepot supplier --serve MODULE:FUNCTION --product PATTERN",
         )
     if suppliers["suspect"]:
         names = [s["name"] for s in suppliers["list"] if s["state"] in ("suspect", "away")]

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from entrepot.errors import ConfigurationError
+
+ENV_PREFIX = "ENTREPOT_"
 
 
 class Section(BaseModel):
@@ -188,12 +192,36 @@ class ClientSettings(Section):
 
 
 class Settings(BaseSettings):
-    """All sections. ``Settings()`` reads the environment."""
+    """All sections. :func:`read_settings` reads the environment."""
 
     model_config = SettingsConfigDict(
-        env_prefix="ENTREPOT_", env_nested_delimiter="__", frozen=True, extra="ignore"
+        env_prefix=ENV_PREFIX, env_nested_delimiter="__", frozen=True, extra="ignore"
     )
 
     broker: BrokerSettings = BrokerSettings()
     supplier: SupplierSettings = SupplierSettings()
     client: ClientSettings = ClientSettings()
+
+
+def read_settings() -> Settings:
+    """The settings as the environment gives them.
+
+    :raises ConfigurationError: a variable has a value that its setting cannot take.
+    """
+    try:
+        return Settings()
+    except ValidationError as fault:
+        said = [
+            f"{variable(*map(str, error['loc']))}={error['input']!r}: {error['msg'].lower()}"
+            for error in fault.errors()
+        ]
+        raise ConfigurationError("; ".join(said)) from fault
+    except SettingsError as fault:
+        raise ConfigurationError(
+            f"{fault}; a section is no variable of its own: write {variable('client', 'slots')}=64"
+        ) from fault
+
+
+def variable(*path: str) -> str:
+    """The environment variable of a setting: ``ENTREPOT_CLIENT__SLOTS``."""
+    return ENV_PREFIX + "__".join(path).upper()

@@ -7,9 +7,11 @@ before the work was done.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -99,10 +101,19 @@ def root(
 def main(args: Sequence[str] | None = None) -> None:
     """Run a command line and exit."""
     line = list(sys.argv[1:] if args is None else args)
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever started it
+        nowhere = Path(os.devnull).open("w")  # noqa: SIM115  # as long as the process
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     try:
         typer.main.get_command(app).main(line, prog_name="entrepot")
+        sys.stdout.flush()
     except EntrepotError as fault:
         _tell(fault, as_json="--json" in line)
+        sys.exit(1)
+    except OSError as fault:
+        # A full disk behind a pipe, as a rule. What could not be written must not be tried again.
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+        sys.stderr.write(f"error (os): {fault}\n")
         sys.exit(1)
 
 

@@ -57,11 +57,11 @@ def _module(name: str) -> Any:
                 f"give {FORM}"
             ) from fault
         raise _failed(name, fault) from fault
-    except Exception as fault:  # the package above it is imported to look for it
+    except (Exception, SystemExit) as fault:  # the package above it is imported to look for it
         raise _failed(name, fault) from fault
     try:
         return import_module(name)
-    except Exception as fault:
+    except (Exception, SystemExit) as fault:
         raise _failed(name, fault) from fault
 
 

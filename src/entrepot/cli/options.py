@@ -6,14 +6,10 @@ import re
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from entrepot.errors import ConfigurationError
 from entrepot.logs import LEVELS
-from entrepot.settings import Settings
-
-ENV_PREFIX = "ENTREPOT_"
+from entrepot.settings import Settings, read_settings, variable
 
 _UNITS = {
     "": 1,
@@ -29,24 +25,8 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 def current() -> Settings:
-    """The settings as the environment gives them.
-
-    Raises:
-        ConfigurationError: a variable has a value that its setting cannot take.
-    """
-    try:
-        return Settings()
-    except ValidationError as fault:
-        said = [
-            f"{variable(*map(str, error['loc']))}={error['input']!r}: {error['msg'].lower()}"
-            for error in fault.errors()
-        ]
-        raise ConfigurationError("; ".join(said)) from fault
-
-
-def variable(*path: str) -> str:
-    """The environment variable of a setting: ``ENTREPOT_CLIENT__SLOTS``."""
-    return ENV_PREFIX + "__".join(path).upper()
+    """The settings as the environment gives them. Raises ConfigurationError."""
+    return read_settings()
 
 
 def field(section: str, name: str) -> FieldInfo:

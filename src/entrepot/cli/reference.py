@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from entrepot.cli import Lazy, app
-from entrepot.cli.options import ENV_PREFIX
+from entrepot.settings import ENV_PREFIX
 
 HEAD = """\
 # The command line

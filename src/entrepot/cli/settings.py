@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from entrepot.cli import output
-from entrepot.cli.options import Json, current, variable
-from entrepot.settings import Settings
+from entrepot.cli.options import Json, current
+from entrepot.settings import Settings, variable
 
 SECTIONS = {
     "broker": "The broker",

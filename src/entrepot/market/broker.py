@@ -25,7 +25,7 @@ from entrepot.market.ledger import Ledger
 from entrepot.market.port import Port
 from entrepot.market.post import Post
 from entrepot.market.wake import Wake
-from entrepot.settings import BrokerSettings, Settings
+from entrepot.settings import BrokerSettings, read_settings
 
 log = logging.getLogger("entrepot.broker")
 
@@ -62,7 +62,7 @@ class Broker:
         clock: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._settings = settings or Settings().broker
+        self._settings = settings or read_settings().broker
         self.frontend = frontend or self._settings.frontend
         self.backend = backend or self._settings.backend
         self.instance = entropy(8)

@@ -18,7 +18,7 @@ from entrepot.market.product import Product
 from entrepot.market.slots import STATES
 from entrepot.market.stream import stream
 from entrepot.mediums.base import Medium
-from entrepot.settings import ClientSettings, Settings
+from entrepot.settings import ClientSettings, read_settings
 
 if TYPE_CHECKING:
     from typing import Self
@@ -62,12 +62,7 @@ class Client:
         session: bytes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        settings = settings or Settings().client
-        if not medium.owner:
-            raise ConfigurationError(
-                f"{medium.address} was attached, and a client needs a medium of its own: "
-                f"{type(medium).__name__}.create(slot_nbytes, slots)"
-            )
+        settings = settings or read_settings().client
         if session is not None and len(session) != 16:
             raise ConfigurationError(f"a session is 16 bytes, got {len(session)}")
         if timeout_s is None:
@@ -75,6 +70,7 @@ class Client:
         self.endpoint = endpoint
         self.name = party_name(name)
         self.timeout_s = checked_seconds("timeout_s", timeout_s)
+        medium.take(self.name)
         digest = contract if contract is None or isinstance(contract, str) else contract.digest
         self._book = Book(
             endpoint,

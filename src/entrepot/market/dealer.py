@@ -9,7 +9,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from entrepot.errors import ConfigurationError
-from entrepot.market.sockets import NOBLOCK, SNDMORE, readable, sender
+from entrepot.market.sockets import NOBLOCK, SNDMORE, check_port, readable, sender
 
 MAX_MESSAGE_NBYTES = 16 << 20
 """Largest message taken from the broker."""
@@ -53,6 +53,7 @@ class Dealer:
         silence_s: float,
         wake_fd: int,
     ) -> None:
+        check_port(endpoint)
         self._socket = socket = context.socket(zmq.DEALER)
         for option, value in _OPTIONS:
             socket.setsockopt(option, value)

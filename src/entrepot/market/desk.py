@@ -167,6 +167,10 @@ class Desk:
         ):
             error = f"{self._settings.max_peers:,} peers are connected (max_peers)"
             self._say_no(port, None, message, "too_many_peers", error)
+        elif p.is_suppliers(message.body) is not (port is self._back):
+            who, here = ("supplier", "clients") if port is self._front else ("client", "suppliers")
+            error = f"this is where {here} connect; a {who} uses the broker's other endpoint"
+            self._say_no(port, peer, message, "wrong_endpoint", error)
         elif version < 2:
             self._hello_v1(port, peer, message)
         elif port is self._front:

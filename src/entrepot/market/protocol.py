@@ -334,7 +334,12 @@ class _Version(Struct, gc=False):
     protocol: Count = 1
 
 
+class _Patterns(Struct, gc=False):
+    product_ids: msgspec.Raw = msgspec.Raw()
+
+
 _read_seq = reader(_Seq)
+_read_patterns = reader(_Patterns)
 _read_version = reader(_Version)
 
 
@@ -349,6 +354,11 @@ def seq_of(fields: bytes) -> int:
 def version_of(fields: bytes) -> int:
     """The version that a HELLO asks for, at most ours. A HELLO without fields is version 1."""
     return min(_read_version(fields).protocol, PROTOCOL) if fields else 1
+
+
+def is_suppliers(hello: bytes) -> bool:
+    """Whether a HELLO is a supplier's: it names patterns. Raises ProtocolError."""
+    return bool(hello) and bool(memoryview(_read_patterns(hello).product_ids))
 
 
 def refusal(code: str, error: str, seq: int = 0, refused: Sequence[str] = ()) -> bytes:

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import zmq
 
+from entrepot.errors import ConfigurationError
+
 NOBLOCK = int(zmq.NOBLOCK)
 SNDMORE = int(zmq.SNDMORE)
 POLLIN = int(zmq.POLLIN)
@@ -19,6 +21,16 @@ _EVENTS = int(zmq.EVENTS)
 
 Send = Callable[[bytes, int], object]
 Receive = Callable[[int, bool], Any]
+
+
+def check_port(endpoint: str) -> None:
+    """ZeroMQ takes port 80000 for 14464.
+
+    :raises ConfigurationError: a tcp endpoint with a port beyond 65,535.
+    """
+    port = endpoint.rpartition(":")[2]
+    if endpoint.startswith("tcp://") and port.isdecimal() and int(port) > 65_535:
+        raise ConfigurationError(f"{endpoint!r} has no port: ports end at 65535")
 
 
 def sender(socket: zmq.Socket[bytes]) -> Send:

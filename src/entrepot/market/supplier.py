@@ -19,7 +19,7 @@ from entrepot.market.protocol import Result, WorkItem
 from entrepot.market.work import Maker, Products, Work, failure
 from entrepot.market.worklist import Worklist
 from entrepot.mediums import Attachments, attach
-from entrepot.settings import Settings, SupplierSettings
+from entrepot.settings import SupplierSettings, read_settings
 
 if TYPE_CHECKING:
     from typing import Self
@@ -78,7 +78,7 @@ class Supplier:
         settings: SupplierSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        settings = settings or Settings().supplier
+        settings = settings or read_settings().supplier
         credit = settings.credit if credit is None else credit
         for what, value in (("credit", credit), ("batch", batch)):
             if not 1 <= value <= 65_536:
@@ -235,12 +235,16 @@ class Supplier:
         while item is not None:
             try:
                 result = maker.make(item)
+            except SystemExit as error:
+                # A library that gives up is not a reason to: the order failed, others may not.
+                result = failure(item, error)
             except BaseException as error:
                 # Not the function's to catch, nor ours: say so, leave, and let it pass.
                 with connection.lock:
                     worklist.finish(failure(item, error))
                     worklist.flush()
                 raise
+            connection.check()  # the function may have forked, and returned in the child as well
             self._count(result)
             item = self._next(result, timeout_s)
         self._drain()

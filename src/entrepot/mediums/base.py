@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import xxhash
 
-from entrepot.errors import ConfigurationError, NotBytes, ProductTooLarge, SlotOutOfRange
+from entrepot.errors import Closed, ConfigurationError, NotBytes, ProductTooLarge, SlotOutOfRange
 
 if TYPE_CHECKING:
     from typing import Self
@@ -125,6 +125,7 @@ class Medium(ABC):
         self.slots = slots
         self.owner = owner
         self.poison = poison
+        self._client: str | None = None
         self._stride = padded(slot_nbytes) if owner else slot_nbytes
         self.nbytes = self._stride * slots
 
@@ -267,6 +268,26 @@ class Medium(ABC):
         return not self.gone()
 
     # --- the same for all ---------------------------------------------------------------
+
+    def take(self, client: str) -> None:
+        """It is ``client``'s from now on, who alone says which slot is free.
+
+        :raises Closed: it was closed.
+        :raises ConfigurationError: it is another client's, or was attached here.
+        """
+        if self.closed:
+            raise Closed(f"{self.address} was closed; make another medium for client {client}")
+        if not self.owner:
+            raise ConfigurationError(
+                f"{self.address} was attached, and a client needs a medium of its own: "
+                f"{type(self).__name__}.create(slot_nbytes, slots)"
+            )
+        if self._client is not None:
+            raise ConfigurationError(
+                f"{self.address} is the medium of client {self._client}: two clients would give "
+                f"the same slots to different products; make one for each"
+            )
+        self._client = client
 
     def offset(self, slot: int) -> int:
         """Where slot number ``slot`` (from 0) begins, in bytes.

@@ -21,9 +21,9 @@ def create(settings: ClientSettings | None = None) -> Medium:
     :raises MediumError: it cannot be made here; see the ``create`` of that kind.
     """
     if settings is None:
-        from entrepot.settings import Settings  # pydantic takes a while to load
+        from entrepot.settings import read_settings  # pydantic takes a while to load
 
-        settings = Settings().client
+        settings = read_settings().client
     if settings.medium == "file":
         return FilesystemMedium.create(
             settings.slot_nbytes,

@@ -472,6 +472,6 @@ def _full(directory: Path, nbytes: int, error: Exception) -> MediumFull:
 
 
 def _settings() -> Settings:
-    from entrepot.settings import Settings  # pydantic takes a while to load
+    from entrepot.settings import read_settings  # pydantic takes a while to load
 
-    return Settings()
+    return read_settings()

@@ -137,9 +137,9 @@ class TCPMedium(MemoryMedium):
         """
         host, port, token = _taken_apart(address)
         if settings is None:
-            from entrepot.settings import Settings  # pydantic takes a while to load
+            from entrepot.settings import read_settings  # pydantic takes a while to load
 
-            settings = Settings().supplier
+            settings = read_settings().supplier
         place = cls.place_of(address)
         lines = Lines(
             Terms(place, settings.tcp_timeout_s, settings.tcp_slowest_nbytes_s),

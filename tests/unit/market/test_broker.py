@@ -13,8 +13,9 @@ import msgspec
 import pytest
 import zmq
 
-from entrepot.errors import Closed, ConfigurationError, EndpointInUse, UsedAfterFork
+from entrepot.errors import Closed, ConfigurationError, EndpointInUse, Refused, UsedAfterFork
 from entrepot.market.broker import Broker, random_leases
+from entrepot.market.supplier import Supplier
 from entrepot.settings import BrokerSettings
 from tests.peer.raw import RawClient, RawSupplier, RawV1, RawV2
 
@@ -480,6 +481,25 @@ def test_what_is_refused_has_a_code_and_a_sentence(start: Start) -> None:
         assert counted["pattern_refused"] == 4
 
 
+def test_a_party_at_the_wrong_endpoint_is_told_so(start: Start) -> None:
+    broker = start()
+    with (
+        RawSupplier(broker.frontend) as supplier,
+        RawClient(broker.backend) as client,
+        RawV1(broker.frontend) as v1,
+    ):
+        answer = supplier.hello(product_ids=["a"])
+        assert (answer["code"], "clients connect" in answer["error"]) == ("wrong_endpoint", True)
+        answer = client.hello()
+        assert (answer["code"], "suppliers connect" in answer["error"]) == ("wrong_endpoint", True)
+        assert v1.ask(b"HELLO", {"product_ids": ["a"]})["code"] == "wrong_endpoint"
+    with (
+        Supplier(broker.frontend, {"a": lambda _: b""}) as lost,
+        pytest.raises(Refused, match="other endpoint"),
+    ):
+        lost.run(timeout_s=10)
+
+
 def test_an_exclusive_pattern_belongs_to_one_session(start: Start) -> None:
     broker = start(reconnect_grace_s=0)
     with RawSupplier(broker.backend) as second:
@@ -627,7 +647,10 @@ def test_an_ipc_path_left_by_a_killed_broker_is_used_again(tmp_path: Path) -> No
         client.hello()
 
 
-@pytest.mark.parametrize("endpoint", ["nonsense", "tcp://nowhere.invalid:1", "ipc:///no/such/f"])
+@pytest.mark.parametrize(
+    "endpoint",
+    ["nonsense", "tcp://nowhere.invalid:1", "ipc:///no/such/f", "tcp://127.0.0.1:80000"],
+)
 def test_an_endpoint_that_cannot_be_is_an_error_that_names_it(endpoint: str) -> None:
     with pytest.raises(ConfigurationError, match=endpoint):
         Broker(endpoint, ANY).start()

@@ -89,6 +89,59 @@ def registered(client: Client) -> int:
 # --- functions --------------------------------------------------------------------------
 
 
+def test_a_function_that_exits_fails_its_order_and_no_other(broker: Broker, client: Client) -> None:
+    def make(product_id: str) -> bytes:
+        if product_id == "exits":
+            sys.exit(3)
+        return b"made"
+
+    with Supplier(broker.backend, {".*": make}) as supplier:
+        supplier.start()
+        assert failure(client, "exits") == "SystemExit: 3"
+        assert taken(client, "other") == b"made"
+
+
+def test_a_child_that_the_function_left_behind_does_not_serve(tmp_path: Path) -> None:
+    """It ends with UsedAfterFork, and its parent serves on."""
+    script = (
+        "import os, sys\n"
+        "from entrepot import Broker, Client, ShmMedium, Supplier\n"
+        "from entrepot.errors import UsedAfterFork\n"
+        "def make(name):\n"
+        "    child = os.fork() if name == 'forks' else 1\n"
+        "    if child == 0:\n"
+        "        return b'child'\n"
+        "    if name == 'forks':\n"
+        "        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "        return str(code).encode()\n"
+        "    return b'parent'\n"
+        "import threading\n"
+        "with Broker('tcp://127.0.0.1:*', 'tcp://127.0.0.1:*') as broker:\n"
+        "    supplier = Supplier(broker.backend, {'.*': make})\n"
+        "    def ask():\n"
+        "        with Client(broker.frontend, ShmMedium.create(64, 2)) as client:\n"
+        "            for name in ('forks', 'other'):\n"
+        "                with client.order(name).result(20) as product:\n"
+        "                    print(name, product.bytes().decode(), flush=True)\n"
+        "        supplier.stop()\n"
+        "    asking = threading.Thread(target=ask)\n"
+        "    asking.start()\n"
+        "    try:\n"
+        "        supplier.run()\n"
+        "    except UsedAfterFork:\n"
+        "        os._exit(7)\n"
+        "    asking.join()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.stdout.splitlines() == ["forks 7", "other parent"], ran.stderr
+
+
 def test_the_first_pattern_that_matches_all_of_the_id_chooses_the_function(
     client: Client, broker: Broker
 ) -> None:
