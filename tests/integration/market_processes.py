@@ -160,6 +160,12 @@ class Party(LineProcess):
         """SIGTERM; does not wait."""
         self.signal(signal.SIGTERM)
 
+    def catches(self, number: int) -> bool:
+        """Whether it has a handler of its own for a signal."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        mask = status.partition("SigCgt:")[2].split()[0]
+        return bool(int(mask, 16) >> (number - 1) & 1)
+
     def ended(self, limit_s: float = LIMIT_S) -> int:
         """Its exit code, once it has ended by itself."""
         try:
