@@ -244,7 +244,7 @@ class Supplier:
                     worklist.finish(failure(item, error))
                     worklist.flush()
                 raise
-            connection.check()  # the function may have forked, and returned in the child as well
+            connection.check_process()  # the function may have forked, and returned in the child
             self._count(result)
             item = self._next(result, timeout_s)
         self._drain()
