@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.needs import lacking
+
 TIMEOUT_S = 90.0
 
 
@@ -19,11 +21,11 @@ def unshare(kind: str) -> list[str]:
     """The command that gives a namespace of that kind, as root."""
     missing = [name for name in ("unshare", "nsenter", "ip") if shutil.which(name) is None]
     if missing or os.geteuid() != 0:
-        pytest.skip(f"needs root, and {', '.join(missing) or 'nothing else'}")
+        lacking(f"needs root, and {', '.join(missing) or 'nothing else'}")
     command = ["unshare", f"--{kind}"]
     tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
-        pytest.skip(f"cannot make a {kind} namespace here: {tried.stderr.strip()}")
+        lacking(f"cannot make a {kind} namespace here: {tried.stderr.strip()}")
     return command
 
 

@@ -14,6 +14,8 @@ from functools import cache
 
 import pytest
 
+from tests.integration.needs import lacking
+
 TIMEOUT_S = 90.0
 
 MIB = 1 << 20
@@ -24,11 +26,11 @@ def unshare() -> list[str]:
     """The command that gives a mount namespace here: as root, or as root of a user namespace."""
     found = shutil.which("unshare")
     if found is None:
-        pytest.skip("needs unshare, of util-linux")
+        lacking("needs unshare, of util-linux")
     command = [found, "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
     tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
-        pytest.skip(f"cannot make a mount namespace here: {tried.stderr.strip()}")
+        lacking(f"cannot make a mount namespace here: {tried.stderr.strip()}")
     return command
 
 
