@@ -96,7 +96,7 @@ class Contract:
         said = json.dumps(["entrepot contract 1", self.to_dict()], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:32]
 
-    def diff(self, other: Contract) -> str:
+    def difference(self, other: Contract) -> str:
         """How ``other`` differs from this one, a line for each tensor; empty when it does not."""
         lines = []
         for name in [*self.names, *(name for name in other.names if name not in self._by_name)]:
@@ -106,9 +106,11 @@ class Contract:
             elif theirs is None:
                 lines.append(f"tensor {mine} is only here")
             elif mine != theirs:
-                lines.append(f"tensor {mine} here, {theirs} there")
-        if not lines and self.names != other.names:
-            lines.append(f"order {', '.join(self.names)} here, {', '.join(other.names)} there")
+                lines.append(f"tensor {name}: {_differences(mine, theirs)}")
+        common = [name for name in self.names if name in other._by_name]
+        theirs_of = [name for name in other.names if name in self._by_name]
+        if common != theirs_of:
+            lines.append(f"order {', '.join(common)} here, {', '.join(theirs_of)} there")
         if self.align != other.align:
             lines.append(f"align {self.align} here, {other.align} there")
         return "\n".join(lines)
@@ -328,7 +330,8 @@ class Contract:
         """The contract in a YAML file, or in YAML text (a string of more than one line, or one
         that begins with ``{``).
 
-        :raises ContractError: it cannot be read, or is not a contract's.
+        :raises ContractError: it cannot be read, or is not a contract's; with the line, and what
+            was expected there.
         :raises MissingExtra: PyYAML is not installed.
         """
         try:
@@ -348,9 +351,19 @@ class Contract:
                 raise ContractError(f"cannot read a contract from {where}: {error}") from error
         try:
             said = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            lines = _lines_of(yaml.compose(text, yaml.SafeLoader))
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date, and ten thousand [
             raise ContractError(f"{where} is not YAML: {error}") from error
-        return cls.from_dict(said)
+        listed = said.get("specs") if isinstance(said, dict) else None
+        for line, each in zip(lines, listed if isinstance(listed, list) else (), strict=False):
+            try:
+                TensorSpec.from_dict(each)
+            except ContractError as error:
+                raise ContractError(f"{where}, line {line}: {error}") from None
+        try:
+            return cls.from_dict(said)
+        except ContractError as error:
+            raise ContractError(f"{where}: {error}") from None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Contract):
@@ -371,3 +384,25 @@ def _checked_specs(specs: object) -> tuple[TensorSpec, ...]:
     return tuple(
         spec if isinstance(spec, TensorSpec) else TensorSpec.from_dict(spec) for spec in specs
     )
+
+
+def _differences(mine: TensorSpec, theirs: TensorSpec) -> str:
+    """In what two tensors of one name differ."""
+    sides = [
+        ("dtype", mine.dtype, theirs.dtype),
+        ("shape", list(mine.shape), list(theirs.shape)),
+        ("max_ragged", mine.max_ragged, theirs.max_ragged),
+    ]
+    return "; ".join(
+        f"{what} {one} here, {other} there" for what, one, other in sides if one != other
+    )
+
+
+def _lines_of(document: Any) -> list[int]:
+    """The line of each tensor in a YAML document, as its parser sees it."""
+    if getattr(document, "id", "") != "mapping":
+        return []
+    for key, value in document.value:
+        if key.value == "specs" and value.id == "sequence":
+            return [each.start_mark.line + 1 for each in value.value]
+    return []

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +94,35 @@ def test_torch_there_and_back(
             assert contract.encode(**decoded) == product
 
 
+def strided(array: np.ndarray[Any, Any], step: int, flipped: bool) -> np.ndarray[Any, Any]:
+    """An equal array whose elements lie apart, in the other order or from the end."""
+    wide: np.ndarray[Any, Any] = np.zeros([step * size for size in array.shape[::-1]], array.dtype)
+    apart: Any = (..., *[slice(None, None, step)] * array.ndim)
+    view: np.ndarray[Any, Any] = wide[apart].T
+    if flipped and array.ndim:
+        view = view[::-1]
+    view[...] = array
+    return view
+
+
+@given(contracts(), st.integers(1, 3), st.booleans())
+def test_tensors_whose_elements_lie_apart(
+    drawn: tuple[Contract, dict[str, np.ndarray[Any, Any]]], step: int, flipped: bool
+) -> None:
+    contract, arrays = drawn
+    product = contract.encode(**arrays)
+    apart = {name: strided(array, step, flipped) for name, array in arrays.items()}
+    assert contract.encode(**apart) == product
+    # torch has no negative strides.
+    tensors = {
+        name: torch.from_numpy(strided(array, step, False)).view(
+            TORCH_DTYPES[contract.spec(name).dtype]
+        )
+        for name, array in arrays.items()
+    }
+    assert contract.encode(**tensors) == product
+
+
 @given(contracts(), st.integers(0, 9), st.integers(0, 9))
 def test_into_a_buffer_at_any_place(
     drawn: tuple[Contract, dict[str, np.ndarray[Any, Any]]], before: int, after: int
@@ -124,7 +152,7 @@ def test_words_there_and_back(
     assert again == contract
     assert again.digest == contract.digest
     assert hash(again) == hash(contract)
-    assert contract.diff(again) == ""
+    assert contract.difference(again) == ""
 
 
 # --- the layout -------------------------------------------------------------------------
@@ -517,21 +545,28 @@ def test_the_digest_is_for_ever() -> None:
 def test_another_contract_has_another_digest_and_a_difference(other: Contract) -> None:
     assert other != XY
     assert other.digest != XY.digest
-    assert XY.diff(other)
-    assert other.diff(XY)
+    assert XY.difference(other)
+    assert other.difference(XY)
 
 
 def test_a_difference_reads_well() -> None:
     other = Contract(
         [TensorSpec("x", (2, -1), "bfloat16", 8), TensorSpec("z", (), "bool")], align=8
     )
-    assert XY.diff(other).splitlines() == [
-        "tensor x: float32 [2, 3] here, x: bfloat16 [2, -1], at most 8 there",
+    assert XY.difference(other).splitlines() == [
+        "tensor x: dtype float32 here, bfloat16 there; shape [2, 3] here, [2, -1] there; "
+        "max_ragged None here, 8 there",
         "tensor y: int64 [] is only here",
         "tensor z: bool [] is only there",
         "align 1 here, 8 there",
     ]
-    assert XY.diff(Contract([*reversed(XY.specs)])) == "order x, y here, y, x there"
+    assert XY.difference(Contract([*reversed(XY.specs)])) == "order x, y here, y, x there"
+    assert XY.difference(Contract(XY.specs[1:])) == "tensor x: float32 [2, 3] is only here"
+    moved = Contract([XY.specs[1], TensorSpec("z", (), "bool"), XY.specs[0]])
+    assert XY.difference(moved).splitlines() == [
+        "tensor z: bool [] is only there",
+        "order x, y here, y, x there",
+    ]
     assert XY != "something else"
 
 
@@ -540,55 +575,6 @@ def test_dtypes_of_numpy_and_torch_are_taken() -> None:
         assert TensorSpec("x", (), dtype).dtype == "float32"
     assert TensorSpec("x", (), torch.bfloat16).dtype == "bfloat16"
     assert TensorSpec("x", (), bool).dtype == "bool"
-
-
-# --- files ------------------------------------------------------------------------------
-
-YAML = """
-_target_: softs.BatchConfig
-_convert_: all
-specs:
-  - {name: x, shape: [2, 3], dtype: float32}
-  - name: y
-    shape: []
-    dtype: int64
-    _comment_: the label
-"""
-
-
-def test_yaml_as_the_peers_users_wrote_it(tmp_path: Path) -> None:
-    file = tmp_path / "contract.yaml"
-    file.write_text(YAML)
-    for source in (YAML, file, str(file)):
-        assert Contract.from_yaml(source) == XY
-    assert Contract.from_yaml("{specs: []}") == Contract([])
-
-
-def test_hydra_calls_the_class_with_mappings() -> None:
-    said: dict[str, Any] = {"specs": [spec.to_dict() for spec in XY.specs], "align": 8}
-    assert Contract(**said) == Contract(XY.specs, align=8)
-
-
-def test_yaml_with_ragged_tensors_and_alignment() -> None:
-    contract = Contract.from_yaml(
-        "align: 64\nspecs: [{name: x, shape: [-1, 4], dtype: int16, max_ragged: 9}]\n"
-    )
-    assert contract == Contract([TensorSpec("x", (-1, 4), "int16", 9)], align=64)
-    assert Contract.from_dict(contract.to_dict()) == contract
-
-
-def test_yaml_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match=r"cannot read .*missing\.yaml"):
-        Contract.from_yaml(tmp_path / "missing.yaml")
-    with pytest.raises(ContractError, match="is not YAML"):
-        Contract.from_yaml("{specs: [}")
-    with pytest.raises(ContractError, match="is not YAML"):
-        Contract.from_yaml("specs: !!python/object/apply:os.system ['true']\n")
-    with pytest.raises(ContractError, match="mapping, got str"):
-        Contract.from_yaml("just\nwords\n")
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\0")
-    with pytest.raises(ContractError, match="cannot read"):
-        Contract.from_yaml(tmp_path / "binary")
 
 
 # --- where torch is not -----------------------------------------------------------------

@@ -14,8 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from entrepot import doctor
-from entrepot.cli import app
-from entrepot.doctor import Finding, Level
+from entrepot.cli.commands import app
+from entrepot.doctor.filesystem import filesystem_of
+from entrepot.doctor.finding import Finding, Level
 from entrepot.market.broker import Broker
 from entrepot.market.supplier import Supplier
 from entrepot.mediums import shm
@@ -160,8 +161,8 @@ def test_each_figure_that_is_bad_is_a_warning(stats: dict[str, Any], said: str) 
 
 
 def test_network_file_systems_are_known_by_their_mount() -> None:
-    assert doctor._filesystem_of(Path("/proc/self")) == "proc"
-    assert doctor._filesystem_of(shm.DIRECTORY) == "tmpfs"
+    assert filesystem_of(Path("/proc/self")) == "proc"
+    assert filesystem_of(shm.DIRECTORY) == "tmpfs"
 
 
 def test_the_command_says_json_and_its_exit_code() -> None:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "entrepot"
 
 LINES = (
-    {"errors", "logs", "settings"},
+    {"arguments", "errors", "logs", "settings", "signals", "sizes"},
     {"contract", "mediums", "store", "tensors"},
     {"market"},
     {"capture", "stages", "study"},
@@ -40,8 +40,10 @@ TORCH_IN_FUNCTIONS = ("contract", "tensors")
 EXTRAS = (
     "fastapi",
     "hypothesis",
+    "jinja2",
     "numpy",
     "obstore",
+    "optuna",
     "prometheus_client",
     "psutil",
     "pytest",

@@ -132,6 +132,28 @@ def test_a_leaked_process_is_named_and_ended(run: Run, tmp_path: Path) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_looking_at_a_tree_of_processes_that_come_and_go(run: Run) -> None:
+    """None of them is there for longer than a look; 26,000 looks met some 200 that went."""
+    result = run(
+        """
+        import subprocess
+        from tests.plugins import leaks
+
+        CHURN = "for at in $(seq 1500); do (:; :) & (:) & wait; done"
+
+        def test_looks():
+            with subprocess.Popen(["bash", "-c", CHURN]) as tree:
+                looks = 0
+                while tree.poll() is None:
+                    leaks.held()
+                    looks += 1
+            assert looks > 1000
+        """,
+        settle_s=PATIENT_S,
+    )
+    result.assert_outcomes(passed=1)
+
+
 def test_a_child_that_nobody_waited_for_is_a_leak(run: Run) -> None:
     result = run(
         """

@@ -30,7 +30,11 @@ from entrepot.mediums.base import Medium
 logger = logging.getLogger(__name__)
 
 ACKNOWLEDGE_AFTER = 1024
-"""Pushes after which the broker is told that it may forget them, if no beat did so before."""
+"""Pushes after which the broker is told that it may forget them, if no beat did so before. A broker
+keeps that many more than a client may have orders open, so that it drops none that only is fast."""
+
+ACKNOWLEDGE_NBYTES = 1 << 20
+"""The same, in bytes."""
 
 _read_fulfilled = protocol.reader(protocol.Fulfilled)
 _read_failed = protocol.reader(protocol.Failed)
@@ -48,6 +52,7 @@ class Book(Placing):
         *,
         name: str,
         contract: str | None,
+        explain: Callable[[str], str],
         session: bytes,
         timeout_s: float,
         silence_s: float,
@@ -65,10 +70,12 @@ class Book(Placing):
         )
         self.lock = self.connection.lock
         self._contract = contract
+        self._explain = explain
         self._session = session
         self._max_corrupt = max_corrupt
         self._last_push = 0
         self._acknowledged = 0
+        self._seen_nbytes = 0
         self._gap_at = -1
         self._in_doubt = False
         self._named: set[str] = set()
@@ -156,7 +163,7 @@ class Book(Placing):
         if medium.fences and medium.written(slot.offset) != delivery.lease:
             return False
         try:
-            return medium.checksum(slot.offset, delivery.nbytes) == delivery.checksum
+            return medium.checksum_written(slot.offset, delivery.nbytes) == delivery.checksum
         except MediumError as error:
             logger.warning("a slot cannot be read", extra={"client": self._name, "why": error})
             return False
@@ -285,6 +292,9 @@ class Book(Placing):
         self._place_parked()
 
     def denied(self, reply: Reply) -> Exception | None:
+        if reply.code == "stale_hello":  # the session is another process's, or was
+            self._session = os.urandom(16)
+            return None
         return Refused(reply.code, reply.error)
 
     def replied(self, reply: Reply) -> None:
@@ -302,7 +312,8 @@ class Book(Placing):
             self.connection.reconnect("the broker dropped the session")
         elif reply.refused or sent is not None:
             refused = reply.refused or [order.order_id for order in sent or ()]
-            self._refused(refused, Refused(reply.code, reply.error))
+            why = reply.error + (self._explain(reply.terms) if reply.terms else "")
+            self._refused(refused, Refused(reply.code, why))
         elif reply.code != "unknown_order":  # CANCEL or MOVE of what has ended meanwhile
             logger.warning(
                 "the broker refused a request",
@@ -317,7 +328,7 @@ class Book(Placing):
     def received(self, command: bytes, fields: bytes) -> None:
         if command == protocol.FULFILLED:
             fulfilled = _read_fulfilled(fields)
-            if self._is_next(fulfilled.push):
+            if self._is_next(fulfilled.push, len(fields)):
                 for delivery in fulfilled.orders:
                     slot = self.table.fulfilled(delivery.order_id, delivery.lease)
                     if slot is None:
@@ -326,11 +337,11 @@ class Book(Placing):
                         self._entries.pop(delivery.order_id).arrived(slot, delivery)
         elif command == protocol.FAILED:
             failed = _read_failed(fields)
-            if self._is_next(failed.push):
+            if self._is_next(failed.push, len(fields)):
                 self._failed(failed)
         elif command == protocol.LOST:
             lost = _read_lost(fields)
-            if self._is_next(lost.push) and self.table.lost(lost.order_id, lost.lease):
+            if self._is_next(lost.push, len(fields)) and self.table.lost(lost.order_id, lost.lease):
                 self._entries[lost.order_id].moves = True
                 self._place_parked()
         elif command == protocol.HEARTBEAT:
@@ -338,11 +349,15 @@ class Book(Placing):
         else:
             raise ProtocolError(f"a client is not told {command[:32]!r}")
 
-    def _is_next(self, push: int) -> bool:
+    def _is_next(self, push: int, nbytes: int) -> bool:
         """Take note of a push's number; False for one that was seen, or that is too early."""
         if push == self._last_push + 1:
             self._last_push = push
-            if push - self._acknowledged >= ACKNOWLEDGE_AFTER:
+            self._seen_nbytes += nbytes
+            if (
+                push - self._acknowledged >= ACKNOWLEDGE_AFTER
+                or self._seen_nbytes >= ACKNOWLEDGE_NBYTES
+            ):
                 self.connection.send(protocol.HEARTBEAT, self._acknowledgement())
             return True
         if push > self._last_push:
@@ -394,6 +409,7 @@ class Book(Placing):
 
     def _acknowledgement(self) -> bytes:
         self._acknowledged = self._last_push
+        self._seen_nbytes = 0
         return encode(protocol.ClientHeartbeat(self._last_push))
 
     # --- the end ------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from types import TracebackType
 
 import zmq
 
-from entrepot.errors import Closed, UsedAfterFork
+from entrepot.arguments import checked_callable, checked_kind, checked_text
+from entrepot.errors import Closed, ConfigurationError, UsedAfterFork
 from entrepot.market import events as ev
 from entrepot.market.desk import Desk
 from entrepot.market.ledger import Ledger
@@ -50,7 +51,8 @@ class Broker:
     ``run`` in a thread of your own. ``clock`` gives monotonic seconds, ``entropy`` random bytes.
     Settings are the environment's when none are given.
 
-    Raises EndpointInUse and ConfigurationError when it is started.
+    Raises ConfigurationError when an argument cannot be one, and that and EndpointInUse when it is
+    started.
     """
 
     def __init__(
@@ -62,16 +64,27 @@ class Broker:
         clock: Callable[[], float] = time.monotonic,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._settings = settings or read_settings().broker
-        self.frontend = frontend or self._settings.frontend
-        self.backend = backend or self._settings.backend
+        if settings is None:
+            settings = read_settings().broker
+        checked_kind("settings", settings, BrokerSettings, "read_settings().broker makes them")
+        checked_callable("clock", clock)
+        checked_callable("entropy", entropy)
+        self._settings = settings
+        self.frontend = checked_text("frontend", frontend or settings.frontend)
+        self.backend = checked_text("backend", backend or settings.backend)
+        if self.frontend == self.backend and not self.frontend.endswith((":0", ":*")):
+            raise ConfigurationError(
+                f"clients and suppliers cannot both connect to {self.frontend}: give frontend and "
+                f"backend an endpoint each"
+            )
         self.instance = entropy(8)
         self._clock = clock
         self._entropy = entropy
         self._ledger = Ledger(self._settings, random_leases(entropy).__next__)
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._stopping = False
+        self._joining: set[int] = set()
         self._state = "new"
         self._wake: Wake | None = None
 
@@ -92,8 +105,9 @@ class Broker:
     def start(self) -> None:
         """Binds both endpoints and serves in a thread of its own."""
         self._bind()
-        self._thread = threading.Thread(target=self._serve, name="entrepot-broker", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._serve, name="entrepot-broker", daemon=True)
+        thread.start()
+        self._thread = thread  # not before: a signal handler that stops could not join it
 
     def run(self) -> None:
         """Binds both endpoints and serves in the calling thread until ``stop``."""
@@ -104,14 +118,18 @@ class Broker:
         """Ends ``run`` or the thread. May be called from any thread, or a signal handler."""
         if os.getpid() != self._pid:
             raise UsedAfterFork("a forked child does not have its parent's broker")
-        if self._state == "new":
-            return
-        self._stop.set()
+        self._stopping = True
         wake = self._wake
         if wake is not None:
             wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        thread, me = self._thread, threading.get_ident()
+        # A signal handler that interrupts this very wait must not wait inside it.
+        if thread is not None and thread.ident != me and me not in self._joining:
+            try:
+                self._joining.add(me)
+                thread.join()
+            finally:
+                self._joining.discard(me)
 
     def _bind(self) -> None:
         if self._state != "new":
@@ -153,7 +171,7 @@ class Broker:
         self._awake_at = now
         log.info("clients at %s, suppliers at %s", self.frontend, self.backend)
         try:
-            while not self._stop.is_set():
+            while not self._stopping:
                 if back.quiet and front.quiet:
                     wait_s = max(0.0, due - now)
                     for fd, _ in self._sleeper.poll(math.ceil(wait_s * 1000) / 1000):

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from entrepot.arguments import (
+    checked_callable,
+    checked_int,
+    checked_kind,
+    checked_seconds,
+    checked_several,
+    checked_text,
+    checked_wait,
+)
 from entrepot.errors import ConfigurationError
 from entrepot.market import protocol
 from entrepot.market.book import Book
 from entrepot.market.order import Order
-from entrepot.market.party import party_name
+from entrepot.market.party import NAME_CHARS, party_name
 from entrepot.market.product import Product
 from entrepot.market.slots import STATES
 from entrepot.market.stream import stream
-from entrepot.mediums.base import Medium
+from entrepot.market.terms import difference, digest_of
+from entrepot.mediums.base import Medium, as_bytes
 from entrepot.settings import ClientSettings, read_settings
 
 if TYPE_CHECKING:
@@ -48,6 +58,7 @@ class Client:
         a product do not get its orders.
     :param session: 16 bytes to be known by; random by default.
     :param clock: seconds, going up.
+    :raises ConfigurationError: an argument cannot be one; as from all methods.
     """
 
     def __init__(
@@ -62,21 +73,26 @@ class Client:
         session: bytes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        settings = settings or read_settings().client
-        if session is not None and len(session) != 16:
-            raise ConfigurationError(f"a session is 16 bytes, got {len(session)}")
+        if settings is None:
+            settings = read_settings().client
+        checked_kind("settings", settings, ClientSettings, "read_settings().client makes them")
+        if session is not None:
+            _check_session(session)
         if timeout_s is None:
             timeout_s = settings.timeout_s
-        self.endpoint = endpoint
+        self.endpoint = checked_text("endpoint", endpoint)
         self.name = party_name(name)
         self.timeout_s = checked_seconds("timeout_s", timeout_s)
+        checked_callable("clock", clock)
+        digest = digest_of(contract)
+        checked_kind("medium", medium, Medium, "ShmMedium.create(slot_nbytes, slots) makes one")
         medium.take(self.name)
-        digest = contract if contract is None or isinstance(contract, str) else contract.digest
         self._book = Book(
             endpoint,
             medium,
             name=self.name,
             contract=digest,
+            explain=partial(difference, contract),
             session=session or os.urandom(16),
             timeout_s=timeout_s,
             silence_s=settings.silence_s,
@@ -98,6 +114,7 @@ class Client:
         priority: int = 0,
         deadline_s: float | None = None,
         input: Any = None,
+        into: Any = None,
         timeout_s: float | None = None,
     ) -> Order:
         """Order one product.
@@ -105,17 +122,23 @@ class Client:
         :param priority: higher goes first, over all products.
         :param deadline_s: seconds after which no supplier is given the order any more.
         :param input: bytes for the supplier to read; they take a second slot until the order ends.
+            A list of such is written one after the other, so that nobody need join them.
+        :param into: memory for a product of exactly as many bytes, which it may arrive in, so that
+            nobody need copy it from its slot: over TCP. See ``Product.landed``. It is not to be
+            touched until the order has ended.
         :param timeout_s: seconds to wait for the broker and for a free slot; by default the
             client's.
         :raises NoFreeSlot: none became free in that time.
         :raises BrokerUnavailable: no broker answered in that time.
         :raises ProductTooLarge: the input is larger than a slot.
         """
-        _check_id(product_id)
-        _check_terms(priority, deadline_s)
+        _checked_id(product_id)
+        priority, deadline_s = _checked_terms(priority, deadline_s)
+        timeout_s = checked_wait("timeout_s", timeout_s)
         book = self._book
         inputs = None if input is None else (input,)
-        (entry,) = book.place((product_id,), priority, deadline_s, inputs, timeout_s)
+        memory = None if into is None else _checked_memory(into)
+        (entry,) = book.place((product_id,), priority, deadline_s, inputs, timeout_s, into=memory)
         return Order(book, entry)
 
     def orders(
@@ -133,13 +156,14 @@ class Client:
         """
         if isinstance(product_ids, str):
             raise ConfigurationError(f"orders wants several ids, got {product_ids!r}; use order")
-        ids = tuple(product_ids)
-        given = None if inputs is None else tuple(inputs)
+        ids = tuple(checked_several("product_ids", product_ids))
+        given = None if inputs is None else tuple(checked_several("inputs", inputs))
         if given is not None and len(given) != len(ids):
             raise ConfigurationError(f"{len(ids)} products and {len(given)} inputs were given")
         for product_id in ids:
-            _check_id(product_id)
-        _check_terms(priority, deadline_s)
+            _checked_id(product_id)
+        priority, deadline_s = _checked_terms(priority, deadline_s)
+        timeout_s = checked_wait("timeout_s", timeout_s)
         if not ids:
             return []
         book = self._book
@@ -167,17 +191,21 @@ class Client:
         :param timeout_s: seconds to wait for each product; None waits while the broker is there.
         :raises OrderTimeout: from the loop, as all that :meth:`Order.result` raises.
         """
+        wanted: str | Iterable[str]
         if isinstance(product_id, str):
-            _check_id(product_id)
-        if prefetch is not None and prefetch < 1:
-            raise ConfigurationError(f"prefetch must be at least 1, got {prefetch}")
-        if count is not None and count < 0:
-            raise ConfigurationError(f"count must be at least 0, got {count}")
-        _check_terms(priority, None)
+            wanted = _checked_id(product_id)
+        else:
+            wanted = map(_checked_id, checked_several("product_id", product_id))
+        if prefetch is not None:
+            prefetch = checked_int("prefetch", prefetch, 1)
+        if count is not None:
+            count = checked_int("count", count, 0)
+        priority, _ = _checked_terms(priority, None)
+        timeout_s = checked_wait("timeout_s", timeout_s)
         self._book.connection.check()
         return stream(
             self._book,
-            product_id,
+            wanted,
             prefetch=prefetch,
             count=count,
             timeout_s=timeout_s,
@@ -191,6 +219,8 @@ class Client:
 
         Does not wait. Its slot is free when no supplier has the order any more.
         """
+        how = "Client.order makes one"
+        checked_kind("order", order, Order, how)
         return order.cancel()
 
     def discard(self) -> int:
@@ -212,7 +242,7 @@ class Client:
         reply = self._book.ask(
             protocol.STATS,
             lambda seq: protocol.encode(protocol.StatsRequest(seq)),
-            self.timeout_s if timeout_s is None else timeout_s,
+            self._limit_s(timeout_s),
         )
         return reply.stats or {}
 
@@ -223,12 +253,18 @@ class Client:
         :raises Refused: the broker does not allow it.
         :raises BrokerUnavailable: it did not answer in ``timeout_s``, by default the client's.
         """
+        if name is not None:
+            checked_text("name", name, NAME_CHARS)
         reply = self._book.ask(
             protocol.DRAIN,
             lambda seq: protocol.encode(protocol.Drain(seq, name)),
-            self.timeout_s if timeout_s is None else timeout_s,
+            self._limit_s(timeout_s),
         )
         return reply.terminated
+
+    def _limit_s(self, timeout_s: float | None) -> float:
+        given = checked_wait("timeout_s", timeout_s)
+        return self.timeout_s if given is None else given
 
     def figures(self) -> dict[str, int]:
         """This client's own counts: slots by state, and what went wrong so far.
@@ -269,32 +305,31 @@ class Client:
         return f"<Client {self.name} of {self.endpoint}, {self.medium!r}>"
 
 
-def checked_seconds(name: str, value: float) -> float:
-    """``value``, if it is a time to wait.
-
-    :raises ConfigurationError: it is not.
-    """
-    if not (0 < value <= 1e9) or math.isnan(value):
-        raise ConfigurationError(f"{name} is in seconds, more than 0 and at most 1e9, got {value}")
-    return value
+def _check_session(session: Any) -> None:
+    """Not shown when it is wrong: who knows a session may take it over."""
+    if not isinstance(session, bytes):
+        raise ConfigurationError(f"a session is 16 bytes, got a {type(session).__name__}")
+    if len(session) != 16:
+        raise ConfigurationError(f"a session is 16 bytes, got {len(session)}")
 
 
-def _check_id(product_id: object) -> None:
-    if not isinstance(product_id, str):
-        raise ConfigurationError(f"a product id is a str, got {type(product_id).__name__}")
-    if len(product_id) > protocol.ID_CHARS:
+def _checked_id(product_id: str) -> str:
+    return checked_text("a product id", product_id, protocol.ID_CHARS)
+
+
+def _checked_memory(into: Any) -> memoryview:
+    memory = as_bytes(into)
+    if memory.readonly:
         raise ConfigurationError(
-            f"a product id has at most {protocol.ID_CHARS} characters, got {len(product_id)}"
+            f"into is memory that a product is written to, and this {type(into).__name__} is "
+            f"read-only; give a bytearray, or an array that may be written"
         )
-    if not product_id.isascii():
-        try:
-            product_id.encode()
-        except UnicodeEncodeError as error:
-            raise ConfigurationError(f"product id {product_id!r} is not text: {error}") from None
+    return memory
 
 
-def _check_terms(priority: int, deadline_s: float | None) -> None:
-    if not -(2**31) <= priority < 2**31:
-        raise ConfigurationError(f"priority must fit in 32 bits, got {priority}")
-    if deadline_s is not None:
-        checked_seconds("deadline_s", deadline_s)
+def _checked_terms(priority: int, deadline_s: float | None) -> tuple[int, float | None]:
+    """What can be sent. A number of numpy's cannot, and is made one of Python's."""
+    return (
+        checked_int("priority", priority, -(2**31), 2**31 - 1),
+        None if deadline_s is None else checked_seconds("deadline_s", deadline_s),
+    )

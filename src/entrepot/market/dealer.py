@@ -9,7 +9,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from entrepot.errors import ConfigurationError
-from entrepot.market.sockets import NOBLOCK, SNDMORE, check_port, readable, sender
+from entrepot.market.sockets import NOBLOCK, SNDMORE, check_endpoint, readable, sender
 
 MAX_MESSAGE_NBYTES = 16 << 20
 """Largest message taken from the broker."""
@@ -53,7 +53,7 @@ class Dealer:
         silence_s: float,
         wake_fd: int,
     ) -> None:
-        check_port(endpoint)
+        check_endpoint(endpoint)
         self._socket = socket = context.socket(zmq.DEALER)
         for option, value in _OPTIONS:
             socket.setsockopt(option, value)
@@ -61,16 +61,12 @@ class Dealer:
         silence_ms = max(2, int(silence_s * 1000))
         socket.setsockopt(zmq.HEARTBEAT_IVL, silence_ms // 2)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, silence_ms)
-        socket.setsockopt(zmq.IPV6, 1 if "[" in endpoint else 0)
         self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         try:
-            socket.connect(endpoint)
-        except zmq.ZMQError as error:
+            _connect(socket, endpoint)
+        except ConfigurationError:
             self.close(0)
-            raise ConfigurationError(
-                f"{endpoint!r} is not an endpoint to connect to ({error}); give tcp://host:port "
-                f"or ipc:///path"
-            ) from error
+            raise
         self.poller = select.poll()
         self.poller.register(_get(socket, _FD), select.POLLIN)
         self.poller.register(wake_fd, select.POLLIN)
@@ -124,3 +120,26 @@ class Dealer:
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(linger_ms)
+
+
+def check_connectable(endpoint: str) -> None:
+    """Whether a broker can be there at all. It need not be: nobody is waited for.
+
+    :raises ConfigurationError: the endpoint cannot be one.
+    """
+    check_endpoint(endpoint)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        for option, value in _OPTIONS:
+            socket.setsockopt(option, value)
+        _connect(socket, endpoint)
+
+
+def _connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    socket.setsockopt(zmq.IPV6, 1 if "[" in endpoint else 0)
+    try:
+        socket.connect(endpoint)
+    except zmq.ZMQError as error:
+        raise ConfigurationError(
+            f"{endpoint!r} is not an endpoint to connect to ({error}); give tcp://host:port "
+            f"or ipc:///path"
+        ) from error

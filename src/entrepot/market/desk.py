@@ -62,6 +62,7 @@ class Desk:
         self._supplier_handlers: dict[bytes, Handler] = {
             p.DONE: self._on(p.Done, self._done),
             p.READY: self._on(p.Empty, self._ready),
+            p.DRAIN: self._on(p.SupplierDrain, self._supplier_drain),
             p.HEARTBEAT: self._on(p.Empty, self._heartbeat),
             p.GOODBYE: self._on(p.Empty, self._goodbye),
         }
@@ -193,16 +194,19 @@ class Desk:
     def _hello_client(self, peer: Peer | None, message: Message) -> None:
         hello = self._read_client_hello(message.body)
         session = self._session(hello.session, self._front)
-        peer = self._attach(self._front, peer, message, session)
-        pushes = self._post.open_pushes(session)
-        pushes.acknowledge(hello.last_push)
         event = ev.ClientJoined(
             session=session,
             version=p.PROTOCOL,
             name=hello.name,
             contract=hello.contract,
             open_orders=hello.open_orders,
+            seq=hello.seq,
         )
+        if self._cannot_join(self._front, peer, message, event):
+            return
+        peer = self._attach(self._front, peer, message, session)
+        pushes = self._post.open_pushes(session)
+        pushes.acknowledge(hello.last_push)
         welcome = self._welcomed(event)
         if welcome is None:
             return
@@ -222,7 +226,6 @@ class Desk:
             self._say_no(self._back, peer, message, "too_many_patterns", error)
             return
         session = self._session(hello.session, self._back)
-        peer = self._attach(self._back, peer, message, session)
         event = ev.SupplierJoined(
             session=session,
             version=p.PROTOCOL,
@@ -232,14 +235,35 @@ class Desk:
             batch=hello.batch,
             exclusive=hello.exclusive,
             contracts=hello.contracts,
+            terms=hello.terms,
             holds=hello.holds,
+            cancels=hello.cancels,
             seq=hello.seq,
         )
+        if self._cannot_join(self._back, peer, message, event):
+            return
+        peer = self._attach(self._back, peer, message, session)
         welcome = self._welcomed(event)
         if welcome is not None:
             self._reply_hello(self._back, peer, hello.seq, welcome.resumed, welcome.missing)
         elif session not in self._ledger.suppliers:
             self._back.forget(peer)
+
+    def _cannot_join(
+        self,
+        port: Port,
+        peer: Peer | None,
+        message: Message,
+        event: ev.ClientJoined | ev.SupplierJoined,
+    ) -> bool:
+        """Whether the session does not take this HELLO; the connection that said it is told why.
+
+        Before the connection is given the session, since another one keeps it then.
+        """
+        fault = self._ledger.hello_fault(event)
+        if fault is not None:
+            self._say_no(port, peer, message, *fault)
+        return fault is not None
 
     def _session(self, session: bytes, port: Port) -> bytes:
         """The session as the ledger knows it: one's own side cannot be mistaken for the other."""
@@ -303,6 +327,9 @@ class Desk:
 
     def _done(self, peer: Peer, done: p.Done) -> None:
         self.apply(ev.Finished(peer.session, done.results))
+
+    def _supplier_drain(self, peer: Peer, drain: p.SupplierDrain) -> None:
+        self.apply(ev.Drained(peer.session, drain.leases))
 
     def _ready(self, peer: Peer, _: p.Empty) -> None:
         self.apply(ev.Ready(peer.session))

@@ -32,6 +32,7 @@ class ClientJoined(Event, frozen=True, kw_only=True):
     name: str = ""
     contract: str | None = None
     open_orders: Sequence[str] = ()
+    seq: int = 0
 
 
 class Placed(Event, frozen=True):
@@ -85,12 +86,21 @@ class SupplierJoined(Event, frozen=True, kw_only=True):
     batch: int = 1
     exclusive: bool = False
     contracts: dict[str, str] = {}
+    terms: dict[str, str] = {}
     holds: Sequence[int] = ()
+    cancels: bool = False
     seq: int = 0
 
 
 class Ready(Event, frozen=True):
     session: bytes
+
+
+class Drained(Event, frozen=True):
+    """A supplier takes no more orders, and gives back ``leases``, whose orders it has not begun."""
+
+    session: bytes
+    leases: Sequence[int] = ()
 
 
 class Finished(Event, frozen=True):
@@ -203,6 +213,7 @@ class Refuse(Effect, frozen=True, kw_only=True):
     code: str
     error: str
     order_ids: Sequence[str] = ()
+    terms: str = ""
 
 
 class Welcome(Effect, frozen=True):
@@ -211,6 +222,13 @@ class Welcome(Effect, frozen=True):
     session: bytes
     resumed: bool
     missing: Sequence[str] = ()
+
+
+class Revoke(Effect, frozen=True):
+    """What a supplier makes under these leases was cancelled. It answers for them as for others."""
+
+    session: bytes
+    leases: list[int]
 
 
 class Terminate(Effect, frozen=True):

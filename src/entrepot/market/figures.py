@@ -7,11 +7,12 @@ from collections import Counter
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from entrepot.market.queue import State
+from entrepot.market.open_order import State
 
 if TYPE_CHECKING:
     from entrepot.market.ledger import Ledger
-    from entrepot.market.queue import Product, SupplierClass
+    from entrepot.market.member import SupplierClass
+    from entrepot.market.open_order import Product
 
 BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0

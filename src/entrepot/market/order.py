@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from entrepot.arguments import checked_wait
 from entrepot.errors import OrderCancelled
 from entrepot.market.protocol import Delivery, Region
 from entrepot.market.slots import Slot
@@ -27,6 +28,7 @@ class Entry:
     :ivar state: WANTED, ARRIVED (its product is in ``slot``), TAKEN, or ENDED with ``error``.
     :ivar moves: whether the broker has the order parked, so that a new slot is told with MOVE.
     :ivar corrupt: products that were not what their checksum says, in a row.
+    :ivar into: memory that the product may come into, in place of its slot.
     :ivar sink: where to note that it is over; for who waits for any of several.
     """
 
@@ -37,6 +39,7 @@ class Entry:
         "error",
         "input",
         "input_slot",
+        "into",
         "moves",
         "number",
         "order_id",
@@ -72,6 +75,7 @@ class Entry:
         self.error: Exception | None = None
         self.input: Region | None = None
         self.input_slot: tuple[Slot, int] | None = None
+        self.into: memoryview | None = None
         self.moves = False
         self.corrupt = 0
 
@@ -133,7 +137,8 @@ class Order:
     def result(self, timeout_s: float | None = None) -> Product:
         """Wait for the product, verify it, and have it until it is released.
 
-        :param timeout_s: seconds; None waits for as long as the broker is there.
+        :param timeout_s: seconds; None waits for as long as the broker is there, and 0 not at all.
+        :raises ConfigurationError: ``timeout_s`` is neither.
         :raises OrderTimeout: it did not come in that time. The order stays open.
         :raises OrderFailed: nobody could make it; the error says who tried, and what happened.
         :raises OrderCancelled: it was cancelled or discarded.
@@ -143,7 +148,7 @@ class Order:
             and is placed again when there is one.
         :raises Closed: the product was taken before, or the client was closed.
         """
-        return self._book.result(self._entry, timeout_s)
+        return self._book.result(self._entry, checked_wait("timeout_s", timeout_s))
 
     def cancel(self) -> bool:
         """See :meth:`Client.cancel`."""

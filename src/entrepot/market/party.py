@@ -6,6 +6,7 @@ import os
 import socket
 from typing import Protocol
 
+from entrepot.arguments import checked_text
 from entrepot.errors import ConfigurationError
 from entrepot.market.protocol import HelloReply, Reply
 
@@ -18,7 +19,7 @@ def party_name(name: str) -> str:
 
     :raises ConfigurationError: it is too long, or not text.
     """
-    name = name or f"{socket.gethostname()}:{os.getpid()}"
+    name = checked_text("name", name) or f"{socket.gethostname()}:{os.getpid()}"
     if len(name) > NAME_CHARS or not name.isprintable():
         raise ConfigurationError(
             f"a name is at most {NAME_CHARS} printable characters, got {name[:80]!r}"

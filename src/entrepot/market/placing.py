@@ -11,6 +11,7 @@ from typing import Any
 from entrepot.errors import MediumError, NoFreeSlot
 from entrepot.market import protocol
 from entrepot.market.connection import CLOSED, Connection
+from entrepot.market.inputs import Input, input_of
 from entrepot.market.order import ARRIVED, WANTED, Entry
 from entrepot.market.protocol import encode
 from entrepot.market.slots import Slot, SlotTable
@@ -20,6 +21,10 @@ logger = logging.getLogger(__name__)
 
 ORDERS_NBYTES = 1 << 20
 """Fields of one ORDERS, at most, about: a quarter of what a broker takes by default."""
+
+AHEAD_NBYTES = 64 << 20
+"""Bytes of an input, at most, that is written while its order is on its way: a supplier that was
+quick waits for the rest of it."""
 
 RENEW_AGAIN_S = 1.0
 """Seconds until new memory is asked for again when there was none."""
@@ -71,9 +76,11 @@ class Placing:
         inputs: Sequence[Any] | None = None,
         timeout_s: float | None = None,
         sink: deque[Entry] | None = None,
+        into: memoryview | None = None,
     ) -> list[Entry]:
         """Order them all, in one message where it holds them; waits until there are slots.
 
+        :param into: memory for the product, of one alone.
         :raises NoFreeSlot: there were not that many in ``timeout_s``; none was ordered.
         :raises BrokerUnavailable: no broker answered in that time.
         """
@@ -88,6 +95,7 @@ class Placing:
                 self._wait_for_slots(wanted, deadline)
             due = None if deadline_s is None else self.clock() + deadline_s
             entries: list[Entry] = []
+            ahead: list[tuple[Entry, Input]] = []
             try:
                 for product_id in product_ids:
                     self._number = number = self._number + 1
@@ -95,15 +103,21 @@ class Placing:
                     entry = self._entries[name] = Entry(
                         number, name, product_id, priority, due, sink
                     )
+                    entry.into = into
                     entries.append(entry)
                     if inputs is not None:
-                        self._put_input(entry, inputs[len(entries) - 1])
+                        given = input_of(inputs[len(entries) - 1])
+                        if not self._put_input(entry, given):
+                            ahead.append((entry, given))
                     self._take_slot(entry)
             except Exception:  # an input that is none, or is too large
                 for entry in entries:
                     self._unplace(entry)
                 raise
-            self._send_orders(entries)
+            if ahead:
+                self._send_and_fill(entries, ahead)
+            else:
+                self._send_orders(entries)
             return entries
 
     def _unplace(self, entry: Entry) -> None:
@@ -118,6 +132,8 @@ class Placing:
         assert slot is not None
         medium: Medium = slot.arena.medium
         slot.address = medium.grant(slot.offset, medium.slot_nbytes)
+        if entry.into is not None:
+            medium.aim(slot.offset, entry.into)
         entry.slot = slot
         return slot
 
@@ -167,15 +183,38 @@ class Placing:
             f"medium with more slots"
         )
 
-    def _put_input(self, entry: Entry, data: Any) -> None:
+    def _put_input(self, entry: Entry, given: Input) -> bool:
+        """Give it a slot; whether it is in there, or is to be written once the order is sent."""
         slot = self.table.borrow()
         assert slot is not None
         entry.input_slot = (slot, slot.ticket)
         medium: Medium = slot.arena.medium
         medium.revoke(slot.offset)
-        nbytes = medium.write(slot.offset, data, medium.slot_nbytes)
-        address = medium.grant(slot.offset, nbytes, readonly=True)
-        entry.input = protocol.Region(address, slot.offset, nbytes)
+        medium.check_write(slot.offset, given.nbytes, medium.slot_nbytes)
+        ahead = medium.grants_ahead and given.nbytes <= AHEAD_NBYTES
+        if ahead:
+            address = medium.grant_ahead(slot.offset, given.nbytes)
+        else:
+            given.write(medium, slot.offset)
+            address = medium.grant(slot.offset, given.nbytes, readonly=True)
+        entry.input = protocol.Region(address, slot.offset, given.nbytes)
+        return not ahead
+
+    def _send_and_fill(
+        self, entries: Sequence[Entry], ahead: Sequence[tuple[Entry, Input]]
+    ) -> None:
+        """Write inputs while their orders are on the way."""
+        try:
+            self._send_orders(entries)
+            for entry, given in ahead:
+                assert entry.input_slot is not None
+                slot = entry.input_slot[0]
+                given.write(slot.arena.medium, slot.offset)
+                slot.arena.medium.filled(slot.offset)
+        except BaseException:  # Ctrl-C: nobody is to wait for what is not written
+            for entry in entries:
+                self._cancel(entry)
+            raise
 
     def _drop_input(self, entry: Entry) -> None:
         if entry.input_slot is not None:
@@ -278,6 +317,7 @@ class Placing:
         medium = slot.arena.medium
         if medium.poison and not medium.closed and not self.connection.forked:
             medium.poison_slot(slot.index)
+        medium.released(slot.index)
         self.released.append((slot, ticket))
         if self.slot_waiters:
             self.connection.poke()

@@ -15,7 +15,15 @@ from zmq.utils.monitor import recv_monitor_message
 
 from entrepot.errors import ConfigurationError, EndpointInUse
 from entrepot.market.outbox import Frames, Pending
-from entrepot.market.sockets import NOBLOCK, POLLIN, SNDMORE, check_port, readable, receiver, sender
+from entrepot.market.sockets import (
+    NOBLOCK,
+    POLLIN,
+    SNDMORE,
+    check_endpoint,
+    readable,
+    receiver,
+    sender,
+)
 from entrepot.settings import BrokerSettings
 
 _FIRST = SNDMORE | NOBLOCK
@@ -102,7 +110,7 @@ class Port:
 
     def bind(self, endpoint: str, settings: BrokerSettings) -> str:
         """Binds, and returns the endpoint as bound. Raises EndpointInUse, ConfigurationError."""
-        check_port(endpoint)
+        check_endpoint(endpoint)
         self.socket = self._context.socket(zmq.ROUTER)
         options = {
             zmq.LINGER: 0,

@@ -1,7 +1,7 @@
 """What leaves the broker: the ledger's effects as messages, pushes kept until acknowledged.
 
-WORK and FULFILLED gather while the broker works through what has arrived, and leave together, one
-message a peer.
+WORK, CANCEL and TERMINATE to suppliers, and FULFILLED gather while the broker works through what
+has arrived, and leave together, one message a peer.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ AT_ONCE = 128
 not take a message of any size."""
 
 
+LEASES_AT_ONCE = 4096
+"""Leases in one CANCEL, at most; nine bytes each."""
+
+
 class Post:
     """See the module. ``front`` and ``back`` are the clients' port and the suppliers'."""
 
@@ -36,6 +40,8 @@ class Post:
         """Sessions that do not read what they are sent, for the ledger to drop."""
         self._deliveries: dict[bytes, list[p.Delivery]] = {}
         self._assigned: dict[bytes, list[p.WorkItem]] = {}
+        self._revoked: dict[bytes, list[int]] = {}
+        self._terminated: dict[bytes, None] = {}
         self._effects: dict[type[ev.Effect], Callable[[Any], None]] = {
             ev.Assign: self._send_work,
             ev.Fulfil: self._send_fulfilled,
@@ -44,6 +50,7 @@ class Post:
             ev.Answer: self._send_answer,
             ev.Refuse: self._send_refusal,
             ev.Terminate: self._send_terminate,
+            ev.Revoke: self._send_cancel,
             ev.Dismiss: self._dismiss,
         }
 
@@ -83,6 +90,10 @@ class Post:
         """Sends what has gathered: work first, since a supplier waits for it."""
         if self._assigned:
             self._flush_work()
+        if self._revoked:
+            self._flush_cancels()
+        if self._terminated:
+            self._flush_terminates()
         if self._deliveries:
             self._flush_fulfilled()
 
@@ -201,15 +212,34 @@ class Post:
         if peer is None:
             return
         if peer.version > 1:
-            body = p.refusal(effect.code, effect.error, effect.seq, effect.order_ids)
+            body = p.refusal(effect.code, effect.error, effect.seq, effect.order_ids, effect.terms)
             self.send(port, peer, (p.REPLY, body))
         else:
             self.reply_v1(port, peer, ok=False, code=effect.code, error=effect.error)
 
     def _send_terminate(self, effect: ev.Terminate) -> None:
-        port, peer = self.find(effect.session)
-        if peer is not None:
-            self.send(port, peer, (p.TERMINATE, p.EMPTY))
+        # With WORK: one that has just said HELLO reads nothing before the answer to that.
+        self._terminated[effect.session] = None
+
+    def _flush_terminates(self) -> None:
+        terminated, self._terminated = self._terminated, {}
+        for session in terminated:
+            port, peer = self.find(session)
+            if peer is not None:
+                self.send(port, peer, (p.TERMINATE, p.EMPTY))
+
+    def _send_cancel(self, effect: ev.Revoke) -> None:
+        # With WORK, or a supplier would be told of leases before it has them; and after a HELLO.
+        self._revoked.setdefault(effect.session, []).extend(effect.leases)
+
+    def _flush_cancels(self) -> None:
+        revoked, self._revoked = self._revoked, {}
+        for session, leases in revoked.items():
+            peer = self.back.by_session.get(session)
+            if peer is not None:
+                for start in range(0, len(leases), LEASES_AT_ONCE):
+                    cancel = p.SupplierCancel(leases[start : start + LEASES_AT_ONCE])
+                    self.send(self.back, peer, (p.CANCEL, p.encode(cancel)))
 
     def _dismiss(self, effect: ev.Dismiss) -> None:
         """The ledger is done with a session. If it speaks again, it begins with HELLO."""
@@ -219,5 +249,7 @@ class Post:
         self.pushes.pop(effect.session, None)
         self._deliveries.pop(effect.session, None)
         self._assigned.pop(effect.session, None)
+        self._revoked.pop(effect.session, None)
+        self._terminated.pop(effect.session, None)
         if effect.reason != "left":
             log.warning("session %s is gone (%s)", effect.session.hex()[:8], effect.reason)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from entrepot.market.book import Book
+    from entrepot.mediums.base import Medium
 
 
 class Product:
@@ -63,6 +64,19 @@ class Product:
                 )
             view = self._view = slot.arena.medium.view(slot.offset, self.nbytes)
         return view
+
+    @property
+    def landed(self) -> memoryview | None:
+        """The memory that was given with the order, if the product is in there; it may be kept.
+
+        :raises Closed: after the release.
+        """
+        self.data  # noqa: B018  it says whether there is a slot
+        slot = self._slot
+        assert slot is not None
+        medium: Medium = slot.arena.medium
+        landed = medium.landed(slot.offset)
+        return None if landed is None or len(landed) != self.nbytes else landed
 
     def bytes(self) -> bytes:
         """A copy, to keep.

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from entrepot.errors import ProtocolError
+from entrepot.market.wording import command_of, in_words
 
 PROTOCOL = 2
 """The highest version spoken here."""
@@ -29,7 +30,14 @@ ERROR_CHARS = 1024
 PATTERNS = 256
 """Most patterns in one HELLO."""
 
+HELLO_NBYTES = 4 << 20
+"""Longest fields of a HELLO. Every broker takes messages of that size."""
+
+TERMS_CHARS = 4096
+"""Longest text of a contract that is passed on to who has another."""
+
 Text = Annotated[str, Meta(max_length=ID_CHARS)]
+Digest = Annotated[str, Meta(max_length=256)]
 Pattern = Annotated[str, Meta(max_length=PATTERN_CHARS)]
 Session = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -99,7 +107,7 @@ class ClientHello(Message, kw_only=True):
     protocol: Count = 1
     session: Session = bytes(16)
     name: Annotated[str, Meta(max_length=256)] = ""
-    contract: Annotated[str, Meta(max_length=256)] | None = None
+    contract: Digest | None = None
     last_push: Count = 0
     open_orders: list[Text] = []
 
@@ -183,6 +191,7 @@ class Reply(Message, kw_only=True):
     touched: list[str] = []
     held: list[str] = []
     refused: list[str] = []
+    terms: str = ""
     terminated: int = 0
 
 
@@ -230,8 +239,10 @@ class SupplierHello(Message, kw_only=True):
     credit: Annotated[int, Meta(ge=1, le=65536)] = 1
     batch: Annotated[int, Meta(ge=1, le=65536)] = 1
     exclusive: bool = False
-    contracts: dict[Pattern, Annotated[str, Meta(max_length=256)]] = {}
+    contracts: dict[Pattern, Digest] = {}
+    terms: dict[Digest, Annotated[str, Meta(max_length=TERMS_CHARS)]] = {}
     holds: list[Lease] = []
+    cancels: bool = False
 
 
 class Result(Message):
@@ -247,6 +258,18 @@ class Result(Message):
 
 class Done(Message):
     results: list[Result]
+
+
+class SupplierDrain(Message):
+    """A supplier takes no more orders. ``leases`` are of orders that it has not begun."""
+
+    leases: list[Lease] = []
+
+
+class SupplierCancel(Message):
+    """Nobody wants what is made under these leases any more; to who said ``cancels``."""
+
+    leases: list[Lease]
 
 
 class WorkItem(Message):
@@ -313,15 +336,17 @@ EMPTY = encode({})
 def reader(kind: type[M]) -> Callable[[bytes], M]:
     """A function from a message's fields, in bytes, to ``kind``.
 
-    It raises ProtocolError with the path of the first fault, and nothing else, whatever the bytes.
+    It raises ProtocolError, with the first fault in words, and nothing else, whatever the bytes.
     """
     decode = msgspec.msgpack.Decoder(kind).decode
+    command = command_of(kind.__name__)
 
     def read(fields: bytes) -> M:
         try:
             return decode(fields)
         except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as fault:
-            raise ProtocolError(f"{kind.__name__}: {str(fault) or type(fault).__name__}") from fault
+            said = in_words(str(fault)) or type(fault).__name__
+            raise ProtocolError(f"{command}: {said}") from fault
 
     return read
 
@@ -361,6 +386,8 @@ def is_suppliers(hello: bytes) -> bool:
     return bool(hello) and bool(memoryview(_read_patterns(hello).product_ids))
 
 
-def refusal(code: str, error: str, seq: int = 0, refused: Sequence[str] = ()) -> bytes:
+def refusal(
+    code: str, error: str, seq: int = 0, refused: Sequence[str] = (), terms: str = ""
+) -> bytes:
     """The fields of a REPLY that says no."""
-    return encode(Reply(seq=seq, code=code, error=error, refused=list(refused)))
+    return encode(Reply(seq=seq, code=code, error=error, refused=list(refused), terms=terms))

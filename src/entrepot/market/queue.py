@@ -23,198 +23,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 
-from entrepot.market.protocol import Attempt, Region
-from entrepot.market.routing import Matcher, Routes
-
-
-class State(IntEnum):
-    """Of an order that was accepted."""
-
-    QUEUED = 0
-    DISPATCHED = 1
-    PARKED = 2
-    """Its supplier was lost; it waits for its client to name a fresh slot."""
-    ENDED = 3
-
-
-class Product:
-    """A product that is, or lately was, on order: one id, under one version and contract."""
-
-    __slots__ = (
-        "classes",
-        "contract",
-        "in_flight",
-        "lane",
-        "parked",
-        "product_id",
-        "queued",
-        "version",
-    )
-
-    def __init__(
-        self, version: int, product_id: str, contract: str | None, classes: frozenset[SupplierClass]
-    ) -> None:
-        self.version = version
-        self.product_id = product_id
-        self.contract = contract
-        self.classes = classes
-        self.lane: Lane | None = None
-        self.queued = 0
-        self.in_flight = 0
-        self.parked = 0
-
-    @property
-    def idle(self) -> bool:
-        return not (self.queued or self.in_flight or self.parked)
-
-
-class OpenOrder:
-    """An order that has not ended. ``session`` is its client's."""
-
-    __slots__ = (
-        "address", "attempts", "deadline", "dispatched_at", "failed_by", "failures", "held",
-        "input", "key", "lane", "lease", "losses", "nbytes", "offset", "order_id", "placed_at",
-        "priority", "product", "session", "state", "supplier", "touched",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        session: bytes,
-        order_id: str,
-        product: Product,
-        address: str,
-        offset: int,
-        nbytes: int,
-        now: float,
-        region: Region | None = None,
-        priority: int = 0,
-        deadline: float | None = None,
-    ) -> None:
-        self.session = session
-        self.order_id = order_id
-        self.product = product
-        self.address = address
-        self.offset = offset
-        self.nbytes = nbytes
-        self.input = region
-        self.priority = priority
-        self.deadline = deadline
-        self.placed_at = now
-        self.state = State.QUEUED
-        self.key = 0
-        self.lane: Lane | None = None
-        self.supplier: Supplier | None = None
-        self.lease = 0
-        self.dispatched_at = 0.0
-        self.failures = 0
-        self.losses = 0
-        self.attempts: list[Attempt] = []
-        self.failed_by: frozenset[Supplier] = _NOBODY
-        self.held = False
-        """Cancelled while a supplier has it: ends with that supplier's answer."""
-        self.touched = False
-
-
-class Supplier:
-    """One session that makes products. ``free`` is how many more orders it takes now."""
-
-    __slots__ = (
-        "away_since", "batch", "cls", "credit", "draining", "free", "heard", "held", "name",
-        "served", "session", "started", "suspect", "version",
-    )  # fmt: skip
-
-    def __init__(
-        self, session: bytes, version: int, name: str, credit: int, batch: int, now: float
-    ) -> None:
-        self.session = session
-        self.version = version
-        self.name = name
-        self.credit = credit
-        self.batch = batch
-        self.cls: SupplierClass | None = None
-        self.held: dict[int, OpenOrder] = {}
-        self.free = 0
-        self.started = False
-        """Whether it has said READY."""
-        self.suspect = False
-        self.draining = False
-        self.heard = now
-        self.away_since: float | None = None
-        self.served = 0
-
-    @property
-    def takes(self) -> bool:
-        """Whether it may be given an order now."""
-        return self.free > 0 and not (self.suspect or self.draining or self.away_since is not None)
-
-
-class SupplierClass(Routes):
-    """The suppliers of one pattern list."""
-
-    __slots__ = ("heap", "in_flight", "lanes", "ready", "suppliers", "turn")
-
-    def __init__(
-        self, version: int, patterns: Sequence[str], contracts: Mapping[str, str], max_program: int
-    ) -> None:
-        super().__init__(version, patterns, contracts, max_program)
-        self.suppliers: dict[Supplier, None] = {}
-        self.ready: OrderedDict[Supplier, None] = OrderedDict()
-        self.heap: list[tuple[int, Lane]] = []
-        self.lanes: dict[Lane, None] = {}
-        self.turn = 0
-        self.in_flight = 0
-
-
-_NOBODY: frozenset[Supplier] = frozenset()
-
-_LEVEL = 64
-"""Bits of a key that number the order; above them is its level: priority, and who came back."""
-
-_NO_LEVEL = 1 << 40
-"""Above any level."""
-
-
-class Lane:
-    """Orders that are alike to every supplier."""
-
-    __slots__ = (
-        "classes", "entries", "failed_by", "heap", "level", "live", "open", "origin", "products",
-        "unaware",
-    )  # fmt: skip
-
-    def __init__(self, classes: frozenset[SupplierClass], failed_by: frozenset[Supplier]) -> None:
-        self.classes = classes
-        self.failed_by = failed_by
-        self.heap: list[tuple[int, OpenOrder]] = []
-        self.live = 0
-        self.entries: dict[SupplierClass, int] = {}
-        """The key under which each class has this lane in its heap."""
-        self.level = self.origin = _NO_LEVEL
-        """All classes but the unaware have an entry of this level or less; where that began."""
-        self.unaware: set[SupplierClass] = set()
-        self.products: set[Product] = set()
-        """At least those of what waits."""
-        self.open = False
-        """Nobody is left who has not failed these orders, so anybody may try again."""
-
-    def __lt__(self, other: Lane) -> bool:
-        return id(self) < id(other)
-
-    def head(self) -> OpenOrder | None:
-        heap = self.heap
-        while heap:
-            order = heap[0][1]
-            if order.lane is self and order.state is State.QUEUED:
-                return order
-            heappop(heap)
-        return None
-
-    def waiting(self) -> list[OpenOrder]:
-        return [o for _, o in self.heap if o.lane is self and o.state is State.QUEUED]
+from entrepot.market.lane import LEVEL, NO_LEVEL, Lane
+from entrepot.market.member import Supplier, SupplierClass
+from entrepot.market.open_order import NOBODY, OpenOrder, Product, State
+from entrepot.market.routing import Matcher
 
 
 class Queue:
@@ -250,16 +65,15 @@ class Queue:
             self.products[key] = product
         return product
 
-    def unservable_for_contract(self, product: Product) -> bool:
-        """Whether suppliers of the id exist, but none under the order's contract."""
-        return (
-            product.contract is not None
-            and not any(cls.suppliers for cls in product.classes)
-            and any(
-                cls.suppliers
-                for cls in self._matcher.matching(product.version, product.product_id, None)
-            )
-        )
+    def other_contract(self, product: Product) -> tuple[str, str] | None:
+        """The contract under which the id is supplied, if it is not under the order's: its digest,
+        and what it is in words."""
+        if product.contract is not None and not any(cls.suppliers for cls in product.classes):
+            for cls in self._matcher.matching(product.version, product.product_id, None):
+                offered = cls.offered(product.product_id)
+                if cls.suppliers and offered is not None:
+                    return offered, cls.terms.get(offered, "")
+        return None
 
     def _same(self, classes: frozenset[SupplierClass]) -> frozenset[SupplierClass]:
         """One object for all equal sets, so that ten thousand products share it."""
@@ -285,7 +99,7 @@ class Queue:
         if order.failed_by:
             return self._lane(product.classes, order.failed_by)
         if product.lane is None:
-            product.lane = self._lane(product.classes, _NOBODY)
+            product.lane = self._lane(product.classes, NOBODY)
         return product.lane
 
     def _lane(self, classes: frozenset[SupplierClass], failed_by: frozenset[Supplier]) -> Lane:
@@ -308,7 +122,7 @@ class Queue:
         """The order waits; with ``front``, before those of its priority never dispatched."""
         band = 0 if front else 1
         level = (2**31 - order.priority) * 2 + band
-        order.key = (level << _LEVEL) | next(self._sequence)
+        order.key = (level << LEVEL) | next(self._sequence)
         order.state = State.QUEUED
         order.product.queued += 1
         self._insert(self._lane_of(order), order)
@@ -326,15 +140,15 @@ class Queue:
     def _announce(self, lane: Lane, key: int) -> None:
         """Tells the classes of a lane about its first order, where they do not know of it."""
         classes: Iterable[SupplierClass] = lane.unaware
-        level = key >> _LEVEL
+        level = key >> LEVEL
         if level < lane.level:
             classes = lane.classes
-            if lane.level == _NO_LEVEL:
+            if lane.level == NO_LEVEL:
                 lane.origin = level
             drop = lane.origin - level
             # Twice as far down, so that priorities that rise and rise are news but a few times.
             lane.level = level if drop < 2 else max(0, level - drop)
-        bound = key if level == lane.level else lane.level << _LEVEL
+        bound = key if level == lane.level else lane.level << LEVEL
         entries = lane.entries
         for cls in classes:
             self.steps += 1
@@ -553,9 +367,13 @@ class Queue:
             self.steps += 1
             lane.unaware.add(cls)
             head = lane.head()
-            if head is not None and cls not in lane.entries and self._may_serve(cls, lane):
-                lane.entries[cls] = head.key
-                heappush(cls.heap, (head.key, lane))
+            if head is not None and self._may_serve(cls, lane):
+                # An entry may be there that is too high: of what came while all of the class had
+                # failed such orders, it was not told.
+                known = lane.entries.get(cls)
+                if known is None or known > head.key:
+                    lane.entries[cls] = head.key
+                    heappush(cls.heap, (head.key, lane))
 
     def leave(self, supplier: Supplier) -> list[Supplier]:
         """Takes the supplier out of its class. Those returned may now be given more orders."""
@@ -584,9 +402,9 @@ class Queue:
     def _reconsider(self, cls: SupplierClass) -> list[Supplier]:
         """Who is registered has changed: may those who failed an order try it again?
 
-        Ready suppliers that now may are returned.
+        Ready suppliers that now may are returned, who has been ready longest first.
         """
-        classes: dict[SupplierClass, None] = {}
+        classes: set[SupplierClass] = set()
         for lane in cls.lanes:
             if lane.failed_by:
                 self.steps += 1
@@ -597,8 +415,8 @@ class Queue:
                     head = lane.head()
                     if head is not None:
                         self._announce(lane, head.key)
-                        classes.update((one, None) for one in lane.classes if one.ready)
-        return [supplier for one in classes for supplier in one.ready]
+                        classes.update(one for one in lane.classes if one.ready)
+        return [supplier for one in sorted(classes, key=_turn) for supplier in one.ready]
 
     def _forget_classes(self) -> None:
         while len(self._idle_classes) > self._max_idle_classes:

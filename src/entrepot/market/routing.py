@@ -100,6 +100,13 @@ class Routes:
                 return True
         return False
 
+    def offered(self, product_id: str) -> str | None:
+        """The contract of the first pattern that matches the whole id."""
+        for pattern, regex in zip(self.patterns, self._compiled, strict=True):
+            if regex.fullmatch(product_id) is not None:
+                return self.contracts.get(pattern)
+        return None
+
     def _agrees(self, pattern: str, contract: str | None) -> bool:
         offered = self.contracts.get(pattern)
         return offered is None or contract is None or offered == contract

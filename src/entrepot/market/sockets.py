@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import zmq
 
+from entrepot.arguments import shown
 from entrepot.errors import ConfigurationError
 
 NOBLOCK = int(zmq.NOBLOCK)
@@ -23,11 +24,15 @@ Send = Callable[[bytes, int], object]
 Receive = Callable[[int, bool], Any]
 
 
-def check_port(endpoint: str) -> None:
-    """ZeroMQ takes port 80000 for 14464.
+def check_endpoint(endpoint: str) -> None:
+    """ZeroMQ takes port 80000 for 14464, and lets nobody else into ``inproc://``.
 
-    :raises ConfigurationError: a tcp endpoint with a port beyond 65,535.
+    :raises ConfigurationError: no ``tcp://`` or ``ipc://``, or a port beyond 65,535.
     """
+    if not endpoint.startswith(("tcp://", "ipc://")):
+        raise ConfigurationError(
+            f"{shown(endpoint)} is no endpoint: write tcp://ADDRESS:PORT or ipc://PATH"
+        )
     port = endpoint.rpartition(":")[2]
     if endpoint.startswith("tcp://") and port.isdecimal() and int(port) > 65_535:
         raise ConfigurationError(f"{endpoint!r} has no port: ports end at 65535")

@@ -12,32 +12,37 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError, Refused
-from entrepot.market.connection import CLOSED
+from entrepot.arguments import (
+    LONGEST_S,
+    checked_callable,
+    checked_int,
+    checked_kind,
+    checked_text,
+    checked_wait,
+)
+from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError, Refused, StillAtWork
+from entrepot.market.batch import Batch
+from entrepot.market.connection import IDLE
 from entrepot.market.party import party_name
-from entrepot.market.protocol import Result, WorkItem
-from entrepot.market.work import Maker, Products, Work, failure
+from entrepot.market.serving import Serving
+from entrepot.market.terms import digests_of, terms_of
+from entrepot.market.work import Maker, Products, Work
 from entrepot.market.worklist import Worklist
 from entrepot.mediums import Attachments, attach
 from entrepot.settings import SupplierSettings, read_settings
+from entrepot.signals import STOPS, handling
 
 if TYPE_CHECKING:
     from typing import Self
 
     from entrepot.contract import Contract
 
-__all__ = ["Supplier", "Work"]
+__all__ = ["Batch", "Supplier", "Work"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 0.1
-"""How often a ``stop_event`` is looked at."""
 
-COMPLAIN_S = 10.0
-"""How often a missing broker is mentioned in the log."""
-
-
-class Supplier:
+class Supplier(Serving):
     """Serves a class of products with functions. One that raises fails its order, no more.
 
     It waits for a broker that is not there yet, comes back to one that restarted, and ends in
@@ -51,10 +56,14 @@ class Supplier:
     :param products: ``{pattern: function}``; the first pattern that matches all of a product id
         (RE2) chooses the function. Or ``(function, [patterns])``. A function is
         ``f(product_id) -> bytes``, or anything with a C-contiguous buffer, or, under a contract, a
-        mapping of tensors; or ``f(work, out) -> nbytes``, which fills the slot in place.
+        mapping of tensors; or ``f(work, out) -> nbytes``, which fills the slot in place, or returns
+        a list of buffers that belong there; or a :class:`Batch`, whose function makes many orders
+        in one call.
     :param name: shown in statistics, logs and errors; host and process id by default.
-    :param credit: orders held at once, in place of the setting.
-    :param batch: orders liked at once.
+    :param credit: orders held at once, in place of the setting; by default at least as many as
+        its largest batch has. Twice as many have the next batch at hand when one is made.
+    :param batch: makes each function a :class:`Batch` of that size: it gets a list of
+        :class:`Work`, also when the list has one. Functions of a Batch of their own keep it.
     :param exclusive: nobody else may register any of these patterns.
     :param contracts: what the bytes of each pattern's products mean.
     :param settings: timeouts, limits and mediums that are taken; by default what the environment
@@ -63,6 +72,7 @@ class Supplier:
     :ivar served: orders made.
     :ivar failed: orders whose function raised, or whose product could not be written.
     :raises PatternRefused: a pattern is none that a broker takes.
+    :raises ConfigurationError: an argument cannot be, such as a credit below the batch's size.
     """
 
     def __init__(
@@ -72,19 +82,20 @@ class Supplier:
         *,
         name: str = "",
         credit: int | None = None,
-        batch: int = 1,
+        batch: int | None = None,
         exclusive: bool = False,
         contracts: Mapping[str, Contract] | None = None,
         settings: SupplierSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        settings = settings or read_settings().supplier
-        credit = settings.credit if credit is None else credit
-        for what, value in (("credit", credit), ("batch", batch)):
-            if not 1 <= value <= 65_536:
-                raise ConfigurationError(f"{what} must be 1 to 65536, got {value}")
+        if settings is None:
+            settings = read_settings().supplier
+        checked_kind("settings", settings, SupplierSettings, "read_settings().supplier makes them")
+        checked_kind("exclusive", exclusive, bool, "it is True or False")
+        checked_callable("clock", clock)
+        digests = digests_of(contracts)
         contracts = contracts or {}
-        self.endpoint = endpoint
+        self.endpoint = checked_text("endpoint", endpoint)
         self.name = party_name(name)
         self.served = 0
         self.failed = 0
@@ -95,27 +106,51 @@ class Supplier:
             settings.max_attachments,
             attach=partial(attach, settings=settings, allowed=allowed or None),
         )
-        self._maker = Maker(products, contracts, self._attachments, clock)
+        self._maker = maker = Maker(
+            products,
+            contracts,
+            self._attachments,
+            clock,
+            batch=batch,
+            batch_wait_s=settings.batch_wait_s,
+            is_revoked=self._is_revoked,
+        )
+        largest = max(1, maker.largest)
+        if credit is None:
+            credit = max(settings.credit, largest)
+        credit = checked_int("credit", credit, 1, 65_536)
+        if credit < largest:
+            raise ConfigurationError(
+                f"with credit {credit} a batch of {largest} would never be full; leave credit "
+                f"out, or give at least {largest}"
+            )
+        maker.waits = credit == 1
         self._worklist = Worklist(
             endpoint,
-            self._maker.patterns,
+            maker.patterns,
             name=self.name,
             credit=credit,
-            batch=batch,
+            batch=largest,
             exclusive=exclusive,
-            contracts={pattern: contract.digest for pattern, contract in contracts.items()},
+            contracts=digests,
+            terms=terms_of(contracts),
             timeout_s=settings.timeout_s,
             silence_s=settings.silence_s,
-            tidy=self._maker.tidy,
+            tidy=maker.tidy,
+            settled=self._settled,
             clock=clock,
+            batch_of=maker.batch_of if maker.largest else None,
         )
         self._connection = self._worklist.connection
-        self._stopping = False
-        self._stopping_since: float | None = None
-        self._stop_event: threading.Event | None = None
+        self._making = False
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether an order is in hand: its function runs, or what it made is being written."""
+        return self._connection.at_work
 
     # --- serving ------------------------------------------------------------------------
 
@@ -124,8 +159,9 @@ class Supplier:
     ) -> None:
         """Serve, in this thread, until :meth:`stop`, a signal, or the broker's TERMINATE.
 
-        Then what is held is finished, for ``drain_s`` at most, and the supplier is closed. In the
-        main thread SIGTERM and SIGINT end it so; a second signal does what it did before.
+        Then what it holds and has not begun goes to others, what it has begun is finished, and the
+        supplier is closed. In the main thread SIGTERM and SIGINT end it so; a second signal does
+        what it did before.
 
         :param stop_event: ends it likewise once it is set.
         :param timeout_s: seconds to be without a broker; without it, as long as it takes.
@@ -133,10 +169,13 @@ class Supplier:
         :raises PatternRefused: the broker does not take a pattern.
         :raises Closed: it ran before.
         """
+        timeout_s = checked_wait("timeout_s", timeout_s)
+        if stop_event is not None:
+            checked_kind("stop_event", stop_event, threading.Event, "threading.Event() makes one")
         self._connection.check()
         if not self._running.acquire(blocking=False):
             raise Closed(f"supplier {self.name} runs already; make another one")
-        self._stop_event = stop_event
+        self._worklist.stop_event = stop_event
         try:
             with self._signals():
                 self._serve(timeout_s)
@@ -149,8 +188,9 @@ class Supplier:
         self._connection.check()
         if self._thread is not None:
             raise Closed(f"supplier {self.name} was started before; make another one")
-        self._thread = threading.Thread(target=self._run_apart, name=f"supplier {self.name}")
-        self._thread.start()
+        thread = threading.Thread(target=self._run_apart, name=f"supplier {self.name}")
+        thread.start()
+        self._thread = thread  # not before: Ctrl-C may come meanwhile, and leaving would join it
         return self
 
     def _run_apart(self) -> None:
@@ -165,7 +205,8 @@ class Supplier:
 
         :raises BrokerUnavailable: none did in ``timeout_s``, by default the setting's.
         """
-        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        given = checked_wait("timeout_s", timeout_s)
+        limit_s = self._settings.timeout_s if given is None else given
         connection, worklist = self._connection, self._worklist
         if self._thread is None or connection.forked:
             connection.check()
@@ -179,7 +220,7 @@ class Supplier:
                 connection.wait(over, self._clock() + limit_s, patient=True)
         except (Closed, Refused):
             if self._thread is not None:
-                self._thread.join(limit_s)  # it has said why, or is about to
+                self._thread.join(min(limit_s, LONGEST_S))  # it has said why, or is about to
             if self._error is None:
                 raise
         if self._error is not None:
@@ -188,24 +229,26 @@ class Supplier:
             raise BrokerUnavailable(self.endpoint, limit_s, "registering patterns")
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Have it finish what it holds and end. Waits for that when it runs in its own thread.
+        """Have it finish what it has begun and end. Waits for that when it runs in its own thread.
 
-        From any thread, also from the function that is making a product.
+        What it holds beside goes to others at once. From any thread, also from the function that is
+        making a product.
 
         :param timeout_s: seconds to wait; by default the setting ``drain_s`` and a little.
-        :raises TimeoutError: a function is still at work. It cannot be interrupted.
+        :raises StillAtWork: a function is. It cannot be interrupted.
         :raises EntrepotError: what ended it before.
         """
+        given = checked_wait("timeout_s", timeout_s)
         if self._connection.forked:
             return
         self._begin_to_stop()
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
-        limit_s = self._settings.drain_s + 5.0 if timeout_s is None else timeout_s
-        thread.join(limit_s)
+        limit_s = self._settings.drain_s + 5.0 if given is None else given
+        thread.join(min(limit_s, LONGEST_S))
         if thread.is_alive():
-            raise TimeoutError(
+            raise StillAtWork(
                 f"supplier {self.name} is still making a product {limit_s:g} s after stop; end "
                 f"the process if it must not"
             )
@@ -217,156 +260,64 @@ class Supplier:
         """Leave the broker and let go of all mediums. What is not finished goes to others.
 
         With a function at work, which cannot be interrupted and may write for a while yet, the
-        broker is told nothing: it finds the supplier lost, and nobody is given that slot again.
+        broker is told nothing of its order: it finds the supplier lost, and nobody is given that
+        slot again.
         """
-        if self._connection.forked:
+        connection, worklist = self._connection, self._worklist
+        if connection.forked:
             return
-        self._stopping = True
-        self._connection.close()
+        worklist.stopping = True
+        with connection.lock:
+            if connection.state != IDLE:
+                worklist.drain()
+        connection.close()
         self._attachments.close()
 
-    # --- the loop -----------------------------------------------------------------------
-
-    def _serve(self, timeout_s: float | None) -> None:
-        connection, worklist, maker = self._connection, self._worklist, self._maker
-        with connection.lock:
-            connection.start()
-        item = self._next(None, timeout_s)
-        while item is not None:
-            try:
-                result = maker.make(item)
-            except SystemExit as error:
-                # A library that gives up is not a reason to: the order failed, others may not.
-                result = failure(item, error)
-            except BaseException as error:
-                # Not the function's to catch, nor ours: say so, leave, and let it pass.
-                with connection.lock:
-                    worklist.finish(failure(item, error))
-                    worklist.flush()
-                raise
-            connection.check_process()  # the function may have forked, and returned in the child
-            self._count(result)
-            item = self._next(result, timeout_s)
-        self._drain()
-
-    def _next(self, result: Result | None, timeout_s: float | None) -> WorkItem | None:
-        """Hand in a result, and wait for the next order; None when it is time to end."""
-        worklist = self._worklist
-        with self._connection.lock:
-            if result is not None:
-                worklist.finish(result)
-            complain_at = None
-            while not self._has_news():
-                complain_at = self._wait(complain_at, timeout_s)
-            return None if self._ends() else worklist.take()
-
-    def _wait(self, complain_at: float | None, timeout_s: float | None) -> float | None:
-        """Wait for news, for a while; when to complain next of a broker that is not there."""
-        connection, now = self._connection, self._clock()
-        until = now + COMPLAIN_S
-        down_since = connection.down_since
-        if down_since is None:
-            complain_at = None
-        else:
-            if timeout_s is not None:
-                if now - down_since >= timeout_s:
-                    raise BrokerUnavailable(self.endpoint, now - down_since, "registering patterns")
-                until = min(until, down_since + timeout_s)
-            if complain_at is None:
-                complain_at = until
-            elif now >= complain_at:
-                complain_at = until
-                logger.warning(
-                    "no broker answers; trying on",
-                    extra={"supplier": self.name, "endpoint": self.endpoint},
-                )
-        if self._stop_event is not None:
-            until = min(until, now + LOOK_S)
-        connection.wait(self._has_news, until, patient=True)
-        return complain_at
-
-    def _begin_to_stop(self) -> None:
-        """From any thread or signal handler."""
-        if self._stopping_since is None:
-            self._stopping_since = self._clock()
-        self._stopping = True
-        self._connection.poke()
-
-    def _has_news(self) -> bool:
-        return bool(self._worklist.queue) or self._ends()
-
-    def _ends(self) -> bool:
-        return (
-            self._stopping
-            or self._worklist.terminated
-            or (self._stop_event is not None and self._stop_event.is_set())
-        )
-
-    def _drain(self) -> None:
-        """Finish what is held now; what comes from here on goes back with GOODBYE."""
-        connection, worklist = self._connection, self._worklist
-        with connection.lock:
-            if connection.state == CLOSED:
-                return
-            left = len(worklist.queue)
-        began = self._clock() if self._stopping_since is None else self._stopping_since
-        limit = began + self._settings.drain_s
-        logger.info("draining", extra={"supplier": self.name, "held": left})
-        while left > 0 and self._clock() < limit:
-            with connection.lock:
-                if not worklist.queue:
-                    break
-                item = worklist.take()
-            result = self._maker.make(item)
-            self._count(result)
-            with connection.lock:
-                worklist.finish(result)
-            left -= 1
-        with connection.lock:
-            worklist.flush()
-
-    def _count(self, result: Result) -> None:
-        if result.success:
-            self.served += 1
-            return
-        self.failed += 1
-        fault = result.error
-        logger.warning(
-            "an order failed",
-            extra={
-                "supplier": self.name,
-                "order_id": result.order_id,
-                "type": fault.type if fault else "",
-                "why": fault.message if fault else "",
-            },
-        )
+    # --- signals ------------------------------------------------------------------------
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT drain, where Python lets us say so: in the main thread."""
+        """SIGTERM and SIGINT drain, where Python lets us say so: in the main thread.
+
+        A second one does what it did before, but never in the middle of what is ours: an exception
+        there would leave a lock as nobody expects it. It is raised in the function, or in the end.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before: dict[int, Any] = {}
+        told = False
+        owed: list[int] = []
 
-        def restore() -> None:
-            while before:
-                number, handler = before.popitem()
-                signal.signal(number, handler)
+        def drain(number: int, frame: FrameType | None) -> None:
+            nonlocal told
+            # A process that a function forked has our handlers, and nothing to finish.
+            if not told and not self._connection.forked:
+                told = True
+                self._begin_to_stop()
+            elif before[number] is signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+            elif callable(before[number]):
+                if self._making:
+                    before[number](number, frame)
+                else:
+                    owed.append(number)
 
-        def drain(_number: int, _frame: FrameType | None) -> None:
-            self._begin_to_stop()
-            restore()  # who asks twice means it
+        def give_back() -> None:
+            """At once, also while the function is in a call that no signal interrupts."""
+            if not self._connection.forked:
+                self._begin_to_stop()
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            handler = signal.getsignal(number)
-            if handler is not None:  # else it was not set from Python, and could not be restored
-                before[number] = handler
-                signal.signal(number, drain)
+        # One that was not set from Python could not be restored.
+        before: dict[int, Any] = {
+            n: handler for n in STOPS if (handler := signal.getsignal(n)) is not None
+        }
         try:
-            yield
+            with handling(dict.fromkeys(before, drain), give_back):
+                yield
         finally:
-            restore()
+            if owed:
+                signal.raise_signal(owed[0])
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from entrepot.mediums.attachments import Attachments
 from entrepot.mediums.base import Medium, as_bytes, checksum_of
 from entrepot.mediums.chosen import create
 from entrepot.mediums.filesystem import FilesystemMedium
+from entrepot.mediums.receipt import Post, Receipt
 from entrepot.mediums.registry import attach, register, schemes
 from entrepot.mediums.shm import ShmMedium
 from entrepot.mediums.tcp import TCPMedium
@@ -22,6 +23,8 @@ __all__ = [
     "Attachments",
     "FilesystemMedium",
     "Medium",
+    "Post",
+    "Receipt",
     "ShmMedium",
     "TCPMedium",
     "as_bytes",

@@ -12,12 +12,15 @@ stranger chose all three, and they are checked against the real size of what is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar
 
 import xxhash
 
+from entrepot.arguments import checked_int
 from entrepot.errors import Closed, ConfigurationError, NotBytes, ProductTooLarge, SlotOutOfRange
+from entrepot.mediums.receipt import Receipt
 
 if TYPE_CHECKING:
     from typing import Self
@@ -74,11 +77,16 @@ def copy_with_checksum(target: memoryview, data: memoryview) -> int:
         target[:] = data
         return xxhash.xxh3_64_intdigest(data)
     running = xxhash.xxh3_64()
-    for start in range(0, nbytes, COPY_CHUNK_NBYTES):
+    copy_summed(target, data, running)
+    return running.intdigest()
+
+
+def copy_summed(target: memoryview, data: memoryview, running: xxhash.xxh3_64) -> None:
+    """Copy ``data`` over ``target``, and put it into ``running``."""
+    for start in range(0, len(data), COPY_CHUNK_NBYTES):
         chunk = data[start : start + COPY_CHUNK_NBYTES]
         target[start : start + COPY_CHUNK_NBYTES] = chunk
         running.update(chunk)
-    return running.intdigest()
 
 
 class Medium(ABC):
@@ -111,6 +119,15 @@ class Medium(ABC):
     Where it is false, a slot whose supplier was lost cannot be used again.
     """
 
+    in_memory: ClassVar[bool] = False
+    """Whether its owner may have a :meth:`view` that is ``writable``."""
+
+    grants_ahead: ClassVar[bool] = False
+    """Whether an input can be granted before it is written, with :meth:`grant_ahead`."""
+
+    aims: ClassVar[bool] = False
+    """Whether :meth:`aim` has an effect."""
+
     def __init__(
         self,
         address: str,
@@ -121,13 +138,13 @@ class Medium(ABC):
         poison: bool = False,
     ) -> None:
         self.address = address
-        self.slot_nbytes = slot_nbytes
-        self.slots = slots
+        self.slot_nbytes = int(slot_nbytes)  # a number of numpy's cannot be sent
+        self.slots = int(slots)
         self.owner = owner
         self.poison = poison
         self._client: str | None = None
-        self._stride = padded(slot_nbytes) if owner else slot_nbytes
-        self.nbytes = self._stride * slots
+        self._stride = padded(self.slot_nbytes) if owner else self.slot_nbytes
+        self.nbytes = self._stride * self.slots
 
     # --- made by a subclass -------------------------------------------------------------
 
@@ -179,6 +196,31 @@ class Medium(ABC):
         self, offset: int, data: Buffer, limit: int | None = None, *, lease: int = 0
     ) -> int:
         """:meth:`write`, and return the xxh3 (64 bit) of ``data`` in place of its length."""
+
+    def post(
+        self, offset: int, data: Buffer, limit: int, *, lease: int = 0, final: bool = False
+    ) -> tuple[int, Receipt | None]:
+        """:meth:`write_checksummed`, but for what the owner has to say, which may come later.
+
+        :param final: whether nobody will change ``data`` any more. Otherwise it may be changed once
+            this returns, without changing what is written.
+        :returns: the xxh3 of ``data``, and a receipt that tells what became of it. None where it is
+            written already.
+        """
+        del final
+        return self.write_checksummed(offset, data, limit, lease=lease), None
+
+    def write_parts(
+        self, offset: int, parts: Sequence[memoryview], limit: int, *, lease: int = 0
+    ) -> int:
+        """:meth:`write_checksummed` of several buffers of flat bytes, one after the other."""
+        return self.write_checksummed(offset, b"".join(parts), limit, lease=lease)
+
+    def post_parts(
+        self, offset: int, parts: Sequence[memoryview], limit: int, *, lease: int = 0
+    ) -> tuple[int, Receipt | None]:
+        """:meth:`post` of such. They may be changed once this returns."""
+        return self.write_parts(offset, parts, limit, lease=lease), None
 
     @abstractmethod
     def read(self, offset: int, nbytes: int) -> bytes:
@@ -239,6 +281,31 @@ class Medium(ABC):
         del offset, nbytes, readonly
         return self.address
 
+    def grant_ahead(self, offset: int, nbytes: int) -> str:
+        """The address of an input that its owner writes next, and then says :meth:`filled`.
+
+        Who reads it before that waits. So the order is on its way while its input is written. Only
+        where :attr:`grants_ahead`.
+        """
+        return self.grant(offset, nbytes, readonly=True)
+
+    def filled(self, offset: int) -> None:
+        """What was granted ahead at ``offset`` is there, and may be read; owner only."""
+        del offset
+
+    def aim(self, offset: int, memory: memoryview) -> None:
+        """A write of exactly that many bytes to the slot granted at ``offset`` may come there.
+
+        Whoever granted it says so before anybody is told; ``memory`` is the medium's until the
+        grant is taken back. Without :attr:`aims` it comes into its slot all the same.
+        """
+        del offset, memory
+
+    def landed(self, offset: int) -> memoryview | None:
+        """The memory that was aimed at, once a product is in there and not in its slot."""
+        del offset
+        return None
+
     def revoke(self, offset: int) -> None:
         """Take back what was granted at ``offset``: on return nobody writes there; owner only."""
         del offset
@@ -250,6 +317,17 @@ class Medium(ABC):
         """
         del offset
         return 0
+
+    def checksum_written(self, offset: int, nbytes: int) -> int:
+        """:meth:`checksum` of what a supplier wrote; of when it arrived, if it was summed then."""
+        return self.checksum(offset, nbytes)
+
+    def released(self, slot: int) -> None:
+        """The client has given back slot number ``slot``, and looks at it no more; owner only.
+
+        From any thread, also in the middle of something else: it takes no lock.
+        """
+        del slot
 
     # --- for suppliers that keep what they attached ---------------------------------------
 
@@ -366,11 +444,6 @@ def padded(slot_nbytes: int) -> int:
 def nbytes_of(slot_nbytes: int, slots: int) -> int:
     """Bytes that an owner allocates for that many padded slots.
 
-    :raises ConfigurationError: no slots, or slots of no bytes.
+    :raises ConfigurationError: no slots, slots of no bytes, or what is no number of them.
     """
-    if slot_nbytes < 1 or slots < 1:
-        raise ConfigurationError(
-            f"a medium needs at least 1 slot of 1 byte, got slots={slots} and "
-            f"slot_nbytes={slot_nbytes}"
-        )
-    return padded(slot_nbytes) * slots
+    return padded(checked_int("slot_nbytes", slot_nbytes, 1)) * checked_int("slots", slots, 1)

@@ -41,7 +41,7 @@ from entrepot.errors import (
 )
 from entrepot.mediums import owned
 from entrepot.mediums.base import COPY_CHUNK_NBYTES, Medium, as_bytes, nbytes_of
-from entrepot.mediums.memory import map_memory
+from entrepot.mediums.landing import Landing
 from entrepot.mediums.owned import NO_ROOM, OPEN_FLAGS, OwnedFile, Place, is_at, random_token
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class FilesystemMedium(Medium):
     """A file below a directory that client and suppliers share.
 
-    The owner keeps a copy in memory of each slot that it reads: with all slots in use, as many
-    bytes again as the file has.
+    The owner keeps a copy in memory of each slot that it reads, until it is released: with all
+    slots in use, as many bytes again as the file has.
     """
 
     scheme = "file"
@@ -75,6 +75,7 @@ class FilesystemMedium(Medium):
     _owned: OwnedFile
     _mode: int
     _token: Callable[[], str]
+    _landing: Landing
 
     def __init__(
         self,
@@ -89,9 +90,8 @@ class FilesystemMedium(Medium):
         self._file: _Descriptor | None = file
         super().__init__(address, slot_nbytes, slots, owner=owner, poison=poison)
         self._network = address.startswith(f"{self.scheme}:{NETWORK_PREFIX}")
-        self._memory = memoryview(b"")
         if owner:
-            self._memory = map_memory(-1, self.nbytes, address)
+            self._landing = Landing(slots, self._stride, address)
 
     # --- made, found, ended -------------------------------------------------------------
 
@@ -282,7 +282,9 @@ class FilesystemMedium(Medium):
                 f"{nbytes} bytes could not be written at offset {offset} of {self.address}: {error}"
             ) from error
         if self.owner:
-            self._memory[offset : offset + nbytes] = flat
+            landed = self._landing.at(offset, nbytes)
+            if landed is not None:
+                landed[:] = flat
 
     def _check_whole(self, fd: int) -> None:
         size = os.fstat(fd).st_size
@@ -310,8 +312,10 @@ class FilesystemMedium(Medium):
         if writable:
             raise MediumError(f"{self.address} is not mapped here: fill memory and write it")
         if self.owner:
-            return self._memory[offset : offset + nbytes].toreadonly()
-        target = memoryview(bytearray(nbytes))
+            landed = self._landing.at(offset, nbytes)
+            if landed is not None:
+                return landed.toreadonly()
+        target = self._target(offset, nbytes)
         self._fetch(file, offset, target, None)
         return target.toreadonly()
 
@@ -319,11 +323,19 @@ class FilesystemMedium(Medium):
         file = self._open_file()
         self.check_range(offset, nbytes)
         running = xxhash.xxh3_64()
-        if self.owner:
-            self._fetch(file, offset, self._memory[offset : offset + nbytes], running)
-        else:
-            self._fetch(file, offset, memoryview(bytearray(nbytes)), running)
+        self._fetch(file, offset, self._target(offset, nbytes), running)
         return running.intdigest()
+
+    def _target(self, offset: int, nbytes: int) -> memoryview:
+        """Memory of this process to read that into."""
+        if self.owner:
+            target = self._landing.take(offset, nbytes)
+            if target is not None:
+                return target
+        return memoryview(bytearray(nbytes))
+
+    def released(self, slot: int) -> None:
+        self._landing.give(slot)
 
     def _fetch(
         self,

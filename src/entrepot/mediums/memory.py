@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from entrepot.errors import Closed, MediumError
+from entrepot.mediums import huge
 from entrepot.mediums.base import Medium, as_bytes, copy_with_checksum
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class MemoryMedium(Medium):
     """
 
     in_place = True
+    in_memory = True
 
     _memory: memoryview | None = None
 
@@ -116,9 +118,12 @@ def map_memory(fd: int, nbytes: int, address: str) -> memoryview:
     """
     own = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
-        return memoryview(mmap.mmap(fd, nbytes, own if fd == -1 else mmap.MAP_SHARED))
+        memory = mmap.mmap(fd, nbytes, own if fd == -1 else mmap.MAP_SHARED)
     except (OSError, OverflowError) as error:
         raise MediumError(
             f"cannot map the {nbytes} bytes of {address}: {error}; is the address space limited "
             f"(ulimit -v)?"
         ) from error
+    if fd == -1:
+        huge.prefer(memory)
+    return memoryview(memory)

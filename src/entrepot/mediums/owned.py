@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entrepot.errors import BadAddress, MediumError
+from entrepot.mediums import huge
 
 CREATE_ATTEMPTS = 16
 """Names to try before giving up: one is lost when another owner sweeps in the few microseconds
@@ -131,6 +132,8 @@ class OwnedFile:
         :raises MediumError: there is no such room; none was kept.
         """
         try:
+            self._check_room(nbytes)
+            huge.allocate(self.lock_fd, nbytes)
             try:
                 os.posix_fallocate(self.lock_fd, 0, nbytes)
             except OSError as error:
@@ -141,10 +144,18 @@ class OwnedFile:
             raise self._place.full(nbytes, error) from error
         except OSError as error:
             if error.errno in NO_ROOM:
+                with suppress(OSError):
+                    os.ftruncate(self.lock_fd, 0)  # so that what is said to be free is free
                 raise self._place.full(nbytes, error) from error
             raise MediumError(
                 f"cannot allocate {nbytes} bytes in {self._place.path}: {error}"
             ) from error
+
+    def _check_room(self, nbytes: int) -> None:
+        """What can never fit is refused before a page of it is taken. The rest is tried."""
+        room = os.fstatvfs(self.lock_fd)
+        if room.f_blocks and nbytes > room.f_bfree * room.f_frsize:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _fill(self, nbytes: int) -> None:
         """For file systems that cannot allocate, and a C library that does not do it for them."""
@@ -171,6 +182,12 @@ class OwnedFile:
         with suppress(OSError):
             self.path.unlink()
         os.close(self.lock_fd)
+
+
+def end_all() -> None:
+    """End every file of this process, for one that leaves by force: no exit removes them then."""
+    for file in list(_held):
+        file.end()
 
 
 def sweep(place: Place) -> list[str]:

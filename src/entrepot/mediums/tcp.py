@@ -9,45 +9,28 @@ thought dead and writes late is refused. How the two ends talk is in ``tcp_wire.
 from __future__ import annotations
 
 import os
-import re
 import secrets
-import socket
 import weakref
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from entrepot.errors import (
-    BadAddress,
-    Closed,
-    ConfigurationError,
-    Fenced,
-    MediumError,
-    MediumGone,
-    NotOwner,
-    ProductTooLarge,
-    SlotOutOfRange,
     UsedAfterFork,
 )
-from entrepot.mediums.base import Medium, as_bytes, nbytes_of
+from entrepot.mediums.base import nbytes_of
 from entrepot.mediums.memory import MemoryMedium, map_memory
+from entrepot.mediums.tcp_address import advertised, listen
+from entrepot.mediums.tcp_attachment import TCPAttachment
 from entrepot.mediums.tcp_owner import Owner
-from entrepot.mediums.tcp_supplier import Lines, Terms, networks_of
-from entrepot.mediums.tcp_wire import REST
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from typing_extensions import Buffer
-
     from entrepot.settings import SupplierSettings
 
-BACKLOG = 128
-
-_HOST = r"[0-9A-Za-z](?:[0-9A-Za-z._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}(?:%[0-9A-Za-z._-]{1,15})?\]"
-_ADDRESS = re.compile(rf"tcp:({_HOST}):([0-9]{{1,5}})/([0-9a-f]{{32}})")
-_ADVERTISED = re.compile(rf"({_HOST})(?::([0-9]{{1,5}}))?")
+TOKENS_AT_ONCE = 64
+"""Tokens that are drawn at once: it takes as long as drawing a few."""
 
 
 class TCPMedium(MemoryMedium):
@@ -59,9 +42,12 @@ class TCPMedium(MemoryMedium):
     scheme = "tcp"
     in_place = False
     fences = True
+    grants_ahead = True
+    aims = True
 
     _pid: int
     _owner_end: Owner
+    _drawn: list[bytes]
     _options: dict[str, object]
 
     @classmethod
@@ -96,9 +82,9 @@ class TCPMedium(MemoryMedium):
             no bytes.
         """
         nbytes = nbytes_of(slot_nbytes, slots)
-        listener = _listen(host, port)
+        listener = listen(host, port)
         try:
-            address = f"{cls.scheme}:{_advertised(host, advertise, listener)}"
+            address = f"{cls.scheme}:{advertised(host, advertise, listener)}"
             medium = cls(address, slot_nbytes, slots, owner=True, poison=poison)
             medium._memory = memory = map_memory(-1, nbytes, address)
             medium._owner_end = end = Owner(
@@ -113,6 +99,7 @@ class TCPMedium(MemoryMedium):
             listener.close()
             raise
         medium._pid = os.getpid()
+        medium._drawn = []
         medium._options = {
             "host": host,
             "port": port,
@@ -128,39 +115,11 @@ class TCPMedium(MemoryMedium):
 
     @classmethod
     def attach(cls, address: str, settings: SupplierSettings | None = None) -> TCPAttachment:
-        """Connect to the owner at ``address``, and ask whether it is still an order's.
-
-        :raises BadAddress: not ``tcp:host:port/<32 hex digits>``, or another service's.
-        :raises MediumGone: nothing listens there, or the order has ended or moved.
-        :raises MediumDenied: the owner is in no network that this supplier connects to.
-        :raises MediumTimeout: no answer came.
-        """
-        host, port, token = _taken_apart(address)
-        if settings is None:
-            from entrepot.settings import read_settings  # pydantic takes a while to load
-
-            settings = read_settings().supplier
-        place = cls.place_of(address)
-        lines = Lines(
-            Terms(place, settings.tcp_timeout_s, settings.tcp_slowest_nbytes_s),
-            host,
-            port,
-            idle_s=settings.tcp_idle_s,
-            networks=networks_of(settings.tcp_networks),
-        )
-        try:
-            offset, nbytes = lines.check(token)
-        except Fenced as error:
-            lines.close()
-            raise MediumGone(str(error)) from None
-        except BaseException:
-            lines.close()
-            raise
-        return TCPAttachment(address, lines, token, offset, nbytes)
+        return TCPAttachment.attach(address, settings)
 
     @classmethod
     def place_of(cls, address: str) -> str:
-        return address.rpartition("/")[0]
+        return TCPAttachment.place_of(address)
 
     def renew(self) -> Self:
         return self.create(self.slot_nbytes, self.slots, **self._options)  # type: ignore[arg-type]
@@ -168,11 +127,39 @@ class TCPMedium(MemoryMedium):
     # --- rights -------------------------------------------------------------------------
 
     def grant(self, offset: int, nbytes: int, *, readonly: bool = False) -> str:
+        return self._grant(offset, nbytes, readonly, True)
+
+    def grant_ahead(self, offset: int, nbytes: int) -> str:
+        return self._grant(offset, nbytes, True, False)
+
+    def _grant(self, offset: int, nbytes: int, readonly: bool, filled: bool) -> str:
         self._open_memory()
         self.check_range(offset, nbytes)
-        token = secrets.token_bytes(16)
-        self._owner_end.grant(token, offset, nbytes, readonly)
+        token = self._token()
+        self._owner_end.grant(token, offset, nbytes, readonly, filled)
         return f"{self.address}/{token.hex()}"
+
+    def filled(self, offset: int) -> None:
+        self._owner_end.filled(offset)
+
+    def aim(self, offset: int, memory: memoryview) -> None:
+        self._owner_end.grants.aim(offset, memory)
+
+    def landed(self, offset: int) -> memoryview | None:
+        return self._owner_end.grants.landed(offset)
+
+    def released(self, slot: int) -> None:
+        self._owner_end.grants.let_go(slot * self._stride)
+
+    def _token(self) -> bytes:
+        """16 bytes from the system's source, which is asked for many at once."""
+        drawn = self._drawn
+        while True:
+            try:
+                return drawn.pop()
+            except IndexError:
+                some = secrets.token_bytes(TOKENS_AT_ONCE * 16)
+                drawn.extend(some[start : start + 16] for start in range(0, len(some), 16))
 
     def revoke(self, offset: int) -> None:
         self._owner_end.revoke(offset)
@@ -180,10 +167,40 @@ class TCPMedium(MemoryMedium):
     def written(self, offset: int) -> int:
         return self._owner_end.grants.written(offset)
 
+    def checksum_written(self, offset: int, nbytes: int) -> int:
+        self._open_memory()
+        checksum = self._owner_end.grants.checksum(offset, nbytes)
+        return self.checksum(offset, nbytes) if checksum is None else checksum
+
+    # --- what is in a slot, or in the memory that was aimed at --------------------------
+
+    def _there(self, offset: int, nbytes: int) -> memoryview | None:
+        landed = self._owner_end.grants.landed(offset)
+        if landed is None:
+            return None
+        self._open_memory()
+        return landed[:nbytes] if nbytes <= len(landed) else None
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        there = self._there(offset, nbytes)
+        return super().read(offset, nbytes) if there is None else there.tobytes()
+
+    def view(self, offset: int, nbytes: int, *, writable: bool = False) -> memoryview:
+        there = self._there(offset, nbytes)
+        if there is None:
+            return super().view(offset, nbytes, writable=writable)
+        return there if writable else there.toreadonly()
+
+    def checksum(self, offset: int, nbytes: int) -> int:
+        there = self._there(offset, nbytes)
+        if there is None:
+            return super().checksum(offset, nbytes)
+        return xxhash.xxh3_64_intdigest(there)
+
     # --- the end ------------------------------------------------------------------------
 
     def _open_memory(self) -> memoryview:
-        if os.getpid() != self._pid:
+        if self._owner_end.forked:
             raise UsedAfterFork(
                 f"{self.address} was made in process {self._pid} and is used in its forked child "
                 f"{os.getpid()}, where nobody listens; make another one there"
@@ -199,231 +216,3 @@ class TCPMedium(MemoryMedium):
 
     def unlink(self) -> None:
         self._owner_end.stop_listening()
-
-
-class TCPAttachment(Medium):
-    """The supplier's side, for one order: all that its address allows, as one slot.
-
-    :param offset: where that begins; with ``nbytes``, None for one that the owner was not asked
-        about, and will judge when it is used.
-    """
-
-    scheme = "tcp"
-    in_place = False
-    fences = True
-
-    def __init__(
-        self,
-        address: str,
-        lines: Lines,
-        token: bytes,
-        offset: int = 0,
-        nbytes: int | None = None,
-    ) -> None:
-        known = 2**63 - 1 if nbytes is None else nbytes
-        super().__init__(address, known, 1, owner=False)
-        self._lines = lines
-        self._token = token
-        self._start = offset
-
-    @classmethod
-    def create(cls, slot_nbytes: int, slots: int) -> Self:
-        raise NotOwner(f"use TCPMedium.create({slot_nbytes}, {slots}): this is a supplier's side")
-
-    @classmethod
-    def attach(cls, address: str, settings: SupplierSettings | None = None) -> TCPAttachment:
-        return TCPMedium.attach(address, settings)
-
-    @classmethod
-    def place_of(cls, address: str) -> str:
-        return TCPMedium.place_of(address)
-
-    def at(self, address: str) -> TCPAttachment:
-        if self._lines.closed:
-            raise Closed(f"{self._lines.terms.place} was closed on this side; attach again")
-        return TCPAttachment(address, self._lines, _taken_apart(address)[2])
-
-    # --- writing and reading ------------------------------------------------------------
-
-    def write(self, offset: int, data: Buffer, limit: int | None = None, *, lease: int = 0) -> int:
-        flat = as_bytes(data)
-        self._write(offset, flat, limit, lease, None)
-        return len(flat)
-
-    def write_checksummed(
-        self, offset: int, data: Buffer, limit: int | None = None, *, lease: int = 0
-    ) -> int:
-        running = xxhash.xxh3_64()
-        self._write(offset, as_bytes(data), limit, lease, running)
-        return running.intdigest()
-
-    def _write(
-        self,
-        offset: int,
-        data: memoryview,
-        limit: int | None,
-        lease: int,
-        running: xxhash.xxh3_64 | None,
-    ) -> None:
-        if limit is None:
-            self.check_range(offset, 0)
-            self._lines.write(self._token, lease, offset, REST, data, running)
-            return
-        self.check_range(offset, limit)
-        if len(data) > limit:
-            raise ProductTooLarge(
-                f"a product of {len(data)} bytes does not fit in the {limit} bytes at offset "
-                f"{offset} of {self.address}; make the client's slots that large"
-            )
-        self._lines.write(self._token, lease, offset, limit, data, running)
-
-    def read(self, offset: int, nbytes: int) -> bytes:
-        self.check_range(offset, nbytes)
-        return bytes(self._lines.read(self._token, offset, nbytes))
-
-    def view(self, offset: int, nbytes: int, *, writable: bool = False) -> memoryview:
-        self.check_range(offset, nbytes)
-        if writable:
-            self._check_open()
-            raise MediumError(
-                f"{self.address} is in another process: fill memory of your own and write it"
-            )
-        return memoryview(self._lines.read(self._token, offset, nbytes)).toreadonly()
-
-    def checksum(self, offset: int, nbytes: int) -> int:
-        self.check_range(offset, nbytes)
-        return xxhash.xxh3_64_intdigest(self._lines.read(self._token, offset, nbytes))
-
-    def check_range(self, offset: int, nbytes: int) -> None:
-        self._check_open()
-        end = self._start + self.nbytes
-        if offset < self._start or nbytes < 0 or offset + nbytes > end:
-            raise SlotOutOfRange(
-                f"{nbytes} bytes at offset {offset} are not within the {self.nbytes} bytes at "
-                f"offset {self._start} that {self.address} is for"
-            )
-
-    # --- the end ------------------------------------------------------------------------
-
-    def gone(self) -> bool:
-        """Asks the owner; one that does not answer is gone."""
-        try:
-            self._lines.check(self._token)
-        except MediumError:
-            return True
-        return False
-
-    def worth_keeping(self) -> bool:
-        return self._lines.worth_keeping()
-
-    def close(self) -> None:
-        self._lines.close()
-
-    def unlink(self) -> None:
-        raise self._not_owner("unlink")
-
-    def renew(self) -> Self:
-        raise self._not_owner("renew")
-
-    def _not_owner(self, what: str) -> NotOwner:
-        return NotOwner(f"{self.address} was attached here; only its owner may {what} it")
-
-    @property
-    def closed(self) -> bool:
-        return self._lines.closed
-
-    def _check_open(self) -> None:
-        if self._lines.closed:
-            raise Closed(f"{self.address} was closed on this side; attach again")
-
-
-# --- addresses --------------------------------------------------------------------------
-
-
-def _taken_apart(address: str) -> tuple[str, int, bytes]:
-    """Host, port and token.
-
-    :raises BadAddress: it has none.
-    """
-    match = _ADDRESS.fullmatch(address)
-    if match is None or not 0 < int(match[2]) < 65_536:
-        raise BadAddress(
-            f"{address[:200]!r} is not the address of a TCP order, which reads "
-            f"tcp:<host>:<port>/<32 hex digits>"
-        )
-    host = match[1].strip("[]")
-    return host, int(match[2]), bytes.fromhex(match[3])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError, OverflowError) as error:
-        raise ConfigurationError(f"{host!r} is no place to listen: {error}") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise MediumError(
-            f"cannot listen at {host}, port {port}: {error}; is it an address of this machine, "
-            f"and the port free?"
-        ) from error
-    return listener
-
-
-def _advertised(host: str, advertise: str | None, listener: socket.socket) -> str:
-    """``host:port`` as it stands in addresses.
-
-    :raises ConfigurationError: it would lead nowhere.
-    """
-    port = str(listener.getsockname()[1])
-    if advertise is not None:
-        bare = f"[{advertise}]" if advertise.count(":") > 1 and "[" not in advertise else advertise
-        match = _ADVERTISED.fullmatch(bare)
-        if match is None or not 0 < int(match[2] or port) < 65_536:
-            raise ConfigurationError(
-                f"advertise={advertise!r} is neither host nor host:port; an IPv6 address stands "
-                f"in brackets before a port"
-            )
-        return f"{match[1]}:{match[2] or port}"
-    listens_at = listener.getsockname()[0]
-    if _is(listens_at, "is_unspecified"):
-        return f"{_bracketed(_own_address(listener.family))}:{port}"
-    return f"{_bracketed(host)}:{port}"
-
-
-def _own_address(family: socket.AddressFamily | int) -> str:
-    """The address of this machine's own name, which in a container is what others connect to."""
-    name = socket.gethostname()
-    families = {family, socket.AF_INET} if family == socket.AF_INET6 else {family}
-    try:
-        found = [
-            str(each[4][0])
-            for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-            if each[0] in families
-        ]
-    except OSError:
-        found = []
-    for address in found:
-        if not _is(address, "is_loopback") and not _is(address, "is_link_local"):
-            return address
-    raise ConfigurationError(
-        f"listening everywhere, but where are suppliers to connect? This machine's name, {name}, "
-        f"leads to {', '.join(found) or 'nothing'}; give advertise, the name or address by which "
-        f"they reach it"
-    )
-
-
-def _is(host: str, what: str) -> bool:
-    return bool(getattr(ip_address(host.partition("%")[0]), what))
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

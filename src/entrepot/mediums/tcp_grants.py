@@ -30,11 +30,29 @@ class Grant(Generic[Line]):
     :ivar lease: the last that began to write.
     :ivar overtaken: leases that had begun before that one.
     :ivar lines: who writes or reads just now.
+    :ivar filled: whether there is something to read; of an input that may be granted before.
+    :ivar writes: how many have begun.
+    :ivar memory: what a write of exactly that many bytes goes to, in place of the slot.
+    :ivar aimed: whether the last one does.
     """
 
-    __slots__ = ("lease", "lines", "nbytes", "offset", "overtaken", "readonly", "token")
+    __slots__ = (
+        "aimed",
+        "filled",
+        "lease",
+        "lines",
+        "memory",
+        "nbytes",
+        "offset",
+        "overtaken",
+        "readonly",
+        "token",
+        "writes",
+    )
 
-    def __init__(self, token: bytes, offset: int, nbytes: int, readonly: bool) -> None:
+    def __init__(
+        self, token: bytes, offset: int, nbytes: int, readonly: bool, filled: bool = True
+    ) -> None:
         self.token = token
         self.offset = offset
         self.nbytes = nbytes
@@ -42,6 +60,16 @@ class Grant(Generic[Line]):
         self.lease: int | None = None
         self.overtaken: set[int] = set()
         self.lines: set[Line] = set()
+        self.filled = filled
+        self.writes = 0
+        self.memory: memoryview | None = None
+        self.aimed = False
+
+    def target(self, slots: memoryview, offset: int, nbytes: int) -> memoryview:
+        """Where the write that has just begun goes; asked before another can begin."""
+        if self.aimed and self.memory is not None:
+            return self.memory
+        return slots[offset : offset + nbytes]
 
 
 class Grants(Generic[Line]):
@@ -51,18 +79,31 @@ class Grants(Generic[Line]):
         self._by_token: dict[bytes, Grant[Line]] = {}
         self._by_offset: dict[int, Grant[Line]] = {}
         self._written: dict[int, int] = {}
+        self._sums: dict[int, tuple[int, int]] = {}
+        self._landed: dict[int, memoryview] = {}
 
     def __len__(self) -> int:
         return len(self._by_token)
 
     # --- the owner ----------------------------------------------------------------------
 
-    def add(self, token: bytes, offset: int, nbytes: int, readonly: bool) -> Iterable[Line]:
+    def add(
+        self, token: bytes, offset: int, nbytes: int, readonly: bool, filled: bool = True
+    ) -> Iterable[Line]:
         """Grant it, in place of what was granted at ``offset``; the lines to be stopped."""
         stopped = self.remove(offset)
-        self._by_token[token] = self._by_offset[offset] = Grant(token, offset, nbytes, readonly)
+        grant: Grant[Line] = Grant(token, offset, nbytes, readonly, filled)
+        self._by_token[token] = self._by_offset[offset] = grant
         self._written.pop(offset, None)
+        self._sums.pop(offset, None)
+        self._landed.pop(offset, None)
         return stopped
+
+    def fill(self, offset: int) -> None:
+        """What is granted at ``offset`` may be read from now on."""
+        grant = self._by_offset.get(offset)
+        if grant is not None:
+            grant.filled = True
 
     def remove(self, offset: int) -> Iterable[Line]:
         """Take back what is granted at ``offset``; the lines to be stopped."""
@@ -75,6 +116,23 @@ class Grants(Generic[Line]):
     def written(self, offset: int) -> int:
         """The lease whose write to ``offset`` is complete and was the last to begin, or 0."""
         return self._written.get(offset, 0)
+
+    def aim(self, offset: int, memory: memoryview) -> None:
+        """A write of as many bytes to what is granted at ``offset`` goes to ``memory``."""
+        self._by_offset[offset].memory = memory
+
+    def landed(self, offset: int) -> memoryview | None:
+        """That memory, if the last write to ``offset`` is complete and went there."""
+        return self._landed.get(offset)
+
+    def let_go(self, offset: int) -> None:
+        """Nobody looks at what was written to ``offset`` any more. From any thread."""
+        self._landed.pop(offset, None)
+
+    def checksum(self, offset: int, nbytes: int) -> int | None:
+        """That of the last write to ``offset``, if it had ``nbytes`` bytes and was summed."""
+        summed, checksum = self._sums.get(offset, (-1, 0))
+        return checksum if summed == nbytes else None
 
     # --- the lines ----------------------------------------------------------------------
 
@@ -120,7 +178,14 @@ class Grants(Generic[Line]):
         grant.lease = lease
         stopped = grant.lines
         grant.lines = {line}
+        grant.writes += 1
+        grant.aimed = grant.memory is not None and (offset, nbytes) == (
+            grant.offset,
+            len(grant.memory),
+        )
         self._written.pop(grant.offset, None)
+        self._sums.pop(grant.offset, None)
+        self._landed.pop(grant.offset, None)
         return grant, stopped
 
     def end_write(self, grant: Grant[Line], line: Line, complete: bool) -> None:
@@ -128,12 +193,26 @@ class Grants(Generic[Line]):
 
         :raises Refusal: the write was overtaken, or what it was granted was taken back.
         """
-        if self._by_token.get(grant.token) is not grant or line not in grant.lines:
+        if not self.is_granted(grant) or line not in grant.lines:
             raise Refusal(FENCED, "the slot was taken back while it was being written")
         grant.lines.discard(line)
         if complete:
             assert grant.lease is not None
             self._written[grant.offset] = grant.lease
+            if grant.aimed and grant.memory is not None:
+                self._landed[grant.offset] = grant.memory
+
+    def is_granted(self, grant: Grant[Line]) -> bool:
+        """Whether it was not taken back."""
+        return self._by_token.get(grant.token) is grant
+
+    def summed(self, grant: Grant[Line], writes: int, nbytes: int, checksum: int) -> None:
+        """What the last of so many ``writes`` put at its beginning has this checksum.
+
+        Forgotten, when another write has begun since, or it was taken back.
+        """
+        if self.is_granted(grant) and grant.writes == writes:
+            self._sums[grant.offset] = nbytes, checksum
 
     def begin_read(self, token: bytes, offset: int, nbytes: int, line: Line) -> Grant[Line]:
         """``line`` is about to read.

@@ -56,6 +56,8 @@ class Owner:
     :param slowest_nbytes_s: bytes a second that a transfer must make, after ``timeout_s``.
     :param max_lines: suppliers connected at once.
     :ivar lock: guards ``grants``.
+    :ivar changed: of ``lock``: an input was filled, or something was taken back.
+    :ivar forked: whether this is a forked child, which has none of its threads.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class Owner:
         self.name = f"slots at port {listener.getsockname()[1]}"
         self.grants: Grants[Line] = Grants()
         self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
         self.memory = memory
         self.timeout_s = timeout_s
         self.idle_s = idle_s
         self.slowest_nbytes_s = slowest_nbytes_s
         self.clock = clock
+        self.forked = False
         self._max_lines = max_lines
         self._listening = True
         self._ended = False
@@ -97,12 +101,23 @@ class Owner:
 
     # --- for the medium -----------------------------------------------------------------
 
-    def grant(self, token: bytes, offset: int, nbytes: int, readonly: bool) -> None:
-        """Let whoever has ``token`` write, or read, there; and nobody else from now on."""
+    def grant(
+        self, token: bytes, offset: int, nbytes: int, readonly: bool, filled: bool = True
+    ) -> None:
+        """Let whoever has ``token`` write, or read, there; and nobody else from now on.
+
+        :param filled: whether what is to be read is there; who reads waits for :meth:`filled`.
+        """
         with self.lock:
-            stopped = self.grants.add(token, offset, nbytes, readonly)
+            stopped = self.grants.add(token, offset, nbytes, readonly, filled)
         if stopped:
             stop(stopped)
+
+    def filled(self, offset: int) -> None:
+        """What is to be read there has been written."""
+        with self.lock:
+            self.grants.fill(offset)
+            self.changed.notify_all()
 
     def revoke(self, offset: int) -> None:
         """Let nobody write or read there from now on."""
@@ -299,6 +314,7 @@ class Owner:
 
     def let_go_in_child(self) -> None:
         """A forked child has none of the threads; its copies must not keep connections open."""
+        self.forked = True
         self._ended = True
         self._listening = False
         self._listener.close()

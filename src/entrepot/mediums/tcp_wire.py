@@ -14,10 +14,16 @@ CHECK   Is the token good? The first request of a connection, and the only one t
 WRITE   ``nbytes`` bytes follow at once, at most :data:`EAGER_NBYTES`: put them at ``offset``.
 OFFER   The same, for any length: the bytes follow once the owner has said GO.
 READ    ``nbytes`` bytes from ``offset``.
+ROW     As many WRITEs as ``limit`` says, in one: first their headers, then the bytes of all of
+        them, ``nbytes`` in all and at most :data:`ROW_NBYTES`. No two have the same token.
+        Each is judged by itself, and answered as a WRITE is, in their order.
 ======  =====================================================================================
 
-``limit`` is how many bytes the slot at ``offset`` has, as the order says, or :data:`REST`. An
-answer is a header of 16 bytes, and then ``nbytes`` bytes: a sentence in UTF-8, or what was read::
+``limit`` is how many bytes the slot at ``offset`` has, as the order says, or :data:`REST`.
+
+Requests are answered in the order in which they came, and the next may be sent before the last is
+answered. An answer is a header of 16 bytes, and then ``nbytes`` bytes: a sentence in UTF-8, or
+what was read::
 
     status u8 | 7 bytes of 0 | nbytes u64
 
@@ -27,6 +33,7 @@ The token is all that proves a right, and it is not encrypted: for networks that
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from entrepot.errors import (
@@ -49,6 +56,7 @@ CHECK = 1
 WRITE = 2
 OFFER = 3
 READ = 4
+ROW = 5
 
 OK = 0
 GO = 1
@@ -62,8 +70,14 @@ MALFORMED = 7
 REST = 2**64 - 1
 """As a limit: what is left of the slot that the offset lies in."""
 
-EAGER_NBYTES = 1 << 20
+EAGER_NBYTES = 32 << 20
 """Bytes of a product that are sent without asking first, and thrown away where it is refused."""
+
+ROW_NBYTES = 1 << 20
+"""Bytes of the products of one ROW together."""
+
+ROW_WRITES = 64
+"""WRITEs in one ROW, at most."""
 
 SENTENCE_NBYTES = 1024
 """The longest sentence of an answer."""
@@ -80,6 +94,14 @@ ERRORS: dict[int, type[MediumError]] = {
 
 ANSWER_OK = ANSWER.pack(OK, 0)
 ANSWER_GO = ANSWER.pack(GO, 0)
+
+PARTS = 1000
+"""Buffers that the kernel takes in one call."""
+
+# As numbers: or-ing the names that socket has for them takes microseconds.
+DONTWAIT = int(socket.MSG_DONTWAIT)
+NOSIGNAL = int(socket.MSG_NOSIGNAL)
+WAITALL = int(socket.MSG_WAITALL)
 
 TIMEVAL = Struct("@ll")
 
@@ -110,7 +132,7 @@ def receive_exactly(sock: socket.socket, target: memoryview) -> bool:
     """
     got = 0
     while got < len(target):
-        more = sock.recv_into(target[got:], 0, socket.MSG_WAITALL)
+        more = sock.recv_into(target[got:], 0, WAITALL)
         if not more:
             return False
         got += more
@@ -123,15 +145,52 @@ def send_all(sock: socket.socket, *parts: memoryview | bytes) -> None:
     :raises BlockingIOError: nothing was taken for as long as the socket waits.
     """
     if len(parts) == 1:
-        sent = sock.send(parts[0], socket.MSG_NOSIGNAL)
+        sent = sock.send(parts[0], NOSIGNAL)
     else:
-        sent = sock.sendmsg(parts, (), socket.MSG_NOSIGNAL)
+        sent = sock.sendmsg(parts, (), NOSIGNAL)
     if sent == sum(map(len, parts)):
         return
-    left = [memoryview(part) for part in parts]
+    left = list(parts)
+    skip(left, sent)
     while left:
-        while left and sent >= len(left[0]):
-            sent -= len(left.pop(0))
-        if left:
-            left[0] = left[0][sent:]
-            sent = sock.sendmsg(left, (), socket.MSG_NOSIGNAL)
+        send_some(sock, left)
+
+
+def send_some(sock: socket.socket, parts: list[bytes | memoryview], flags: int = 0) -> None:
+    """Send what the kernel takes in one call, and take it away from ``parts``.
+
+    :raises BlockingIOError: nothing was taken for as long as the socket waits.
+    """
+    some = parts if len(parts) <= PARTS else parts[:PARTS]
+    skip(parts, sock.sendmsg(some, (), flags | NOSIGNAL))
+
+
+def in_chunks(parts: Sequence[memoryview], nbytes: int) -> Iterator[list[memoryview]]:
+    """What lies in ``parts`` one after the other, in lists of at most ``nbytes`` bytes."""
+    chunk: list[memoryview] = []
+    room = nbytes
+    for part in parts:
+        start = 0
+        while start < len(part):
+            if not room or len(chunk) == PARTS:
+                yield chunk
+                chunk, room = [], nbytes
+            some = part[start : start + room]
+            chunk.append(some)
+            start += len(some)
+            room -= len(some)
+    if chunk:
+        yield chunk
+
+
+def skip(parts: list[memoryview] | list[bytes | memoryview], nbytes: int) -> None:
+    """Take the first ``nbytes`` bytes away, and with them the parts that have none left."""
+    whole = 0
+    for part in parts:
+        if len(part) > nbytes:
+            break
+        nbytes -= len(part)
+        whole += 1
+    del parts[:whole]
+    if nbytes:
+        parts[0] = memoryview(parts[0])[nbytes:]

@@ -15,8 +15,9 @@ from typing import Any
 
 from entrepot.market import events as ev
 from entrepot.market.ledger import Ledger
+from entrepot.market.member import Supplier
+from entrepot.market.open_order import State
 from entrepot.market.protocol import Order, Result
-from entrepot.market.queue import State, Supplier
 from entrepot.settings import BrokerSettings
 
 CLIENT = b"client"
@@ -46,7 +47,7 @@ class Load:
 
     def __init__(self, patterns: Sequence[Sequence[str]]) -> None:
         leases = count(1)
-        settings = BrokerSettings(max_open_orders=10**6)
+        settings = BrokerSettings(max_open_orders=10**6, max_outbox=2 * 10**6)
         self.ledger = Ledger(settings, lambda: next(leases))
         self.ledger.queue._sequence = map(Key, count(1))  # type: ignore[assignment]
         self.placed = 0

@@ -21,9 +21,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from entrepot.market import events as ev
 from entrepot.market.figures import stats, v1_stats
+from entrepot.market.lane import Lane
 from entrepot.market.ledger import Ledger
+from entrepot.market.member import SupplierClass
+from entrepot.market.open_order import State
 from entrepot.market.protocol import Fault, Order, Region, Result, WorkItem
-from entrepot.market.queue import Lane, State, SupplierClass
 from entrepot.settings import BrokerSettings
 from tests.unit.market.ledger_model import ANY_SENTENCE, Maker, Model
 
@@ -60,7 +62,11 @@ PAUSES_S = (0.0, 0.25, 0.5, 0.5, 1.0, 3.0, 5.0, 10.0, 29.0, 60.0)
 T = TypeVar("T")
 
 RULES = BrokerSettings(
-    max_order_attempts=3, max_order_losses=2, max_open_orders=6, max_open_orders_total=12
+    max_order_attempts=3,
+    max_order_losses=2,
+    max_open_orders=6,
+    max_open_orders_total=12,
+    elsewhere_s=2.0,
 )
 
 
@@ -144,6 +150,7 @@ class Checked:
                 assert order.touched == job.touched
                 assert order.held == job.cancelled
                 assert (order.failures, order.losses) == (job.failures, job.losses)
+                assert {s.session for s in order.failed_by} == {m.session for m in job.failed_by}
                 holder = order.supplier.session if order.supplier else None
                 assert holder == (job.maker.session if job.maker else None)
 
@@ -313,10 +320,17 @@ class Events:
         if session in V1_CLIENTS:
             return ev.ClientJoined(session=session, version=1)
         waits_for = self.some([*(buyer.jobs if buyer else ()), "unknown"])
-        contract = buyer.contract if buyer else self.pick(CONTRACTS)
         return ev.ClientJoined(
-            session=session, name=f"client {session[0]}", contract=contract, open_orders=waits_for
+            session=session,
+            name=f"client {session[0]}",
+            contract=self.mostly([buyer.contract] if buyer else [], CONTRACTS),
+            open_orders=waits_for,
+            seq=self.seq(),
         )
+
+    def seq(self) -> int:
+        """Of a HELLO: mostly the highest so far."""
+        return self.mostly([next(self.market.places)], [0])
 
     def placed(self) -> ev.Event:
         session = self.client()
@@ -378,12 +392,19 @@ class Events:
             credit=self.pick((1, 1, 2, 3)),
             exclusive=self.pick((False, False, False, False, False, True)),
             contracts=contracts,
+            cancels=self.pick((True, True, False)),
             holds=self.some([*(maker.held if maker else ()), 1]),
-            seq=next(self.market.places),
+            seq=self.seq(),
         )
 
     def ready(self) -> ev.Event:
         return ev.Ready(self.supplier(1, 2, wanted=lambda maker: not maker.asked))
+
+    def drained(self) -> ev.Event:
+        """Mostly of a supplier that holds something, and now and then again of the same."""
+        session = self.supplier(2, wanted=lambda maker: bool(maker.held))
+        maker = self.model.makers.get(session)
+        return ev.Drained(session, self.some([*(maker.held if maker else ()), 1]))
 
     def finished(self) -> ev.Event:
         session = self.supplier(2, wanted=lambda maker: bool(maker.held))
@@ -454,8 +475,8 @@ USUAL = 3 * (
     "ready", "finished", "finished", "finished", "v1_finished", "ticked",
 )  # fmt: skip
 RARE = (
-    "moved", "cancelled", "discarded", "drain_asked", "heard", "disconnected", "left", "dropped",
-    "paused",
+    "moved", "cancelled", "discarded", "drain_asked", "drained", "heard", "disconnected", "left",
+    "dropped", "paused",
 )  # fmt: skip
 """Kinds of events. A run leaves some of the rare ones out, and so comes farther in others."""
 

@@ -48,6 +48,8 @@ class Job:
     maker: Maker | None = None
     dispatched_at: float = 0.0
     due: float | None = None
+    patient_until: float = 0.0
+    """Until when it waits for those who have not failed it, if some have."""
 
 
 @dataclass(eq=False)
@@ -59,8 +61,15 @@ class Buyer:
     name: str
     contract: str | None
     heard: float
+    spoke: bool = False
+    """It has said something but HELLO."""
+    hello_seq: int = 0
     away_since: float | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
+
+    def hear(self, now: float) -> None:
+        self.heard = now
+        self.spoke = True
 
 
 @dataclass(eq=False)
@@ -71,6 +80,7 @@ class Maker:
     version: int
     name: str
     heard: float
+    hello_seq: int = 0
     patterns: tuple[str, ...] = ()
     contracts: dict[str, str] = field(default_factory=dict)
     credit: int = 1
@@ -79,6 +89,7 @@ class Maker:
     """It has said READY; with version 1, since it was last given an order."""
     suspect: bool = False
     draining: bool = False
+    cancels: bool = False
     away_since: float | None = None
     held: dict[int, Job] = field(default_factory=dict)
     served: int = 0
@@ -132,8 +143,10 @@ class Model:
         self._now = now
         self._effects = []
         self._given = given
+        self._revoked: dict[bytes, list[int]] = {}
         name = re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", type(event).__name__).lower()
         getattr(self, f"_{name}")(event)
+        self._effects += [ev.Revoke(session, leases) for session, leases in self._revoked.items()]
         return self._effects
 
     def jobs(self) -> Iterator[Job]:
@@ -191,6 +204,7 @@ class Model:
         job.state = "waiting"
         job.maker = None
         job.place = (-job.asked.priority, 0 if back else 1, next(self._sequence))
+        job.patient_until = self._now + self.settings.elsewhere_s
         self._dispatch()
 
     def _end(self, job: Job, outcome: str) -> None:
@@ -222,10 +236,17 @@ class Model:
 
     def _client_joined(self, event: ev.ClientJoined) -> None:
         buyer = self.buyers.get(event.session)
-        resumed = buyer is not None
+        resumed = buyer is not None and buyer.spoke
+        if buyer is not None and buyer.contract != event.contract:
+            self._refuse(event.session, event.seq, "contract_mismatch")
+            return
+        if buyer is not None and event.seq < buyer.hello_seq:
+            self._refuse(event.session, event.seq, "stale_hello")
+            return
         if buyer is None:
             buyer = Buyer(event.session, event.version, event.name, event.contract, self._now)
             self.buyers[event.session] = buyer
+        buyer.hello_seq = event.seq
         buyer.heard = self._now
         buyer.name = event.name
         self._back(buyer)
@@ -239,7 +260,7 @@ class Model:
         buyer = self.buyers.get(event.session)
         if buyer is None:
             return
-        buyer.heard = self._now
+        buyer.hear(self._now)
         too_many = []
         for asked in event.orders:
             if asked.order_id in buyer.jobs:
@@ -269,7 +290,7 @@ class Model:
         buyer = self.buyers.get(event.session)
         if buyer is None:
             return
-        buyer.heard = self._now
+        buyer.hear(self._now)
         job = buyer.jobs.get(event.order_id)
         if job is None or job.state != "parked":
             self._refuse(event.session, event.seq, "unknown_order")
@@ -282,7 +303,7 @@ class Model:
         buyer = self.buyers.get(event.session)
         if buyer is None:
             return
-        buyer.heard = self._now
+        buyer.hear(self._now)
         job = buyer.jobs.get(event.order_id)
         if job is None:
             self._refuse(event.session, event.seq, "unknown_order")
@@ -294,7 +315,7 @@ class Model:
     def _discarded(self, event: ev.Discarded) -> None:
         buyer = self.buyers.get(event.session)
         if buyer is not None:
-            buyer.heard = self._now
+            buyer.hear(self._now)
             self._answer(buyer, event.seq, list(buyer.jobs.values()))
 
     def _answer(self, buyer: Buyer, seq: int, jobs: list[Job]) -> None:
@@ -313,16 +334,23 @@ class Model:
 
     def _withdraw(self, job: Job) -> str:
         if job.state == "out":
+            self._revoke(job)
             job.cancelled = True
             return "held"
         self._end(job, "cancelled")
         return "touched" if job.touched else "untouched"
 
+    def _revoke(self, job: Job) -> None:
+        maker = job.maker
+        if maker is not None and maker.cancels and not job.cancelled:
+            lease = next(lease for lease, held in maker.held.items() if held is job)
+            self._revoked.setdefault(maker.session, []).append(lease)
+
     def _drain_asked(self, event: ev.DrainAsked) -> None:
         buyer = self.buyers.get(event.session)
         if buyer is None:
             return
-        buyer.heard = self._now
+        buyer.hear(self._now)
         if not self.settings.allow_drain:
             self._refuse(event.session, event.seq, "forbidden")
             return
@@ -337,6 +365,7 @@ class Model:
 
     def _buyer_gone(self, buyer: Buyer, reason: str) -> None:
         for job in list(buyer.jobs.values()):
+            self._revoke(job)
             self._end(job, "cancelled")
         del self.buyers[buyer.session]
         self._back(buyer)
@@ -345,6 +374,13 @@ class Model:
     # --- suppliers ----------------------------------------------------------------------
 
     def _supplier_joined(self, event: ev.SupplierJoined) -> None:
+        maker = self.makers.get(event.session)
+        resumed = maker is not None
+        if maker is not None:
+            if event.seq < maker.hello_seq:
+                self._refuse(event.session, event.seq, "stale_hello")
+                return
+            maker.hello_seq = event.seq
         others = [
             m
             for m in self.makers.values()
@@ -358,15 +394,18 @@ class Model:
         if not event.patterns or BAD_PATTERNS & set(event.patterns):
             self._refuse(event.session, event.seq, "pattern_refused")
             return
-        maker = self.makers.get(event.session)
-        resumed = maker is not None
+        of_class = (event.version, tuple(event.patterns), event.contracts)
+        is_news = all(
+            (m.version, m.patterns, m.contracts) != of_class for m in self.makers.values()
+        )
         if maker is None:
-            maker = Maker(event.session, event.version, event.name, self._now)
+            maker = Maker(event.session, event.version, event.name, self._now, event.seq)
             self.makers[event.session] = maker
         maker.name = event.name
         maker.patterns = tuple(event.patterns)
         maker.contracts = {p: c for p, c in event.contracts.items() if p in event.patterns}
         maker.credit = event.credit
+        maker.cancels = event.cancels
         maker.exclusive = event.exclusive
         maker.heard = self._now
         maker.suspect = False
@@ -379,12 +418,45 @@ class Model:
         self._dispatch()
         for lease in [lease for lease in maker.held if lease not in event.holds]:
             self._return(maker.held.pop(lease))
+        unwanted = [i for i, job in maker.held.items() if job.cancelled or job.state == "ended"]
+        if unwanted and maker.cancels:
+            self._revoked[maker.session] = unwanted
+        if is_news:
+            self._refuse_strangers(maker)
+
+    def _refuse_strangers(self, maker: Maker) -> None:
+        """What waits, was never given to anybody, and is now supplied under another contract."""
+        refused: dict[tuple[bytes, str], list[Job]] = {}
+        for job in sorted(self.waiting(), key=lambda job: job.place):
+            if (
+                not job.touched
+                and maker.matches(job, None)
+                and not any(m.matches(job, job.contract) for m in self.makers.values())
+            ):
+                refused.setdefault((job.buyer, job.asked.product_id), []).append(job)
+        for (buyer, _), jobs in refused.items():
+            self._refuse(buyer, 0, "contract_mismatch", [job.asked.order_id for job in jobs])
+            for job in jobs:
+                self._end(job, "failed")
 
     def _ready(self, event: ev.Ready) -> None:
         maker = self._hear_maker(event.session)
         if maker is not None:
             maker.asked = maker.version > 1 or not maker.held
             self._dispatch()
+
+    def _drained(self, event: ev.Drained) -> None:
+        maker = self.makers.get(event.session)
+        if maker is None:
+            return
+        maker.draining = True
+        self._hear_maker(event.session)
+        for lease in event.leases:
+            job = maker.held.pop(lease, None)
+            if job is None:
+                self.stale += 1
+            else:
+                self._return(job)
 
     def _finished(self, event: ev.Finished) -> None:
         maker = self._hear_maker(event.session)
@@ -497,7 +569,7 @@ class Model:
     def _heard(self, event: ev.Heard) -> None:
         buyer = self.buyers.get(event.session)
         if buyer is not None:
-            buyer.heard = self._now
+            buyer.hear(self._now)
         self._hear_maker(event.session)
 
     def _back(self, party: Buyer | Maker) -> None:
@@ -575,9 +647,17 @@ class Model:
                 if now - job.dispatched_at >= settings.v1_order_timeout_s:
                     self._lose(maker, maker.held.pop(lease), lease)
 
+        for job in sorted(self._impatient(now), key=lambda job: job.place[2]):
+            job.failed_by = set()
+            self._queue(job, back=True)
+
+    def _impatient(self, now: float) -> list[Job]:
+        return [job for job in self.waiting() if job.failed_by and job.patient_until <= now]
+
     def wake_by(self, now: float) -> float:
         """The latest moment for the next ``Ticked``."""
         due = [now + self.settings.beat_s]
+        due += [job.patient_until for job in self.waiting() if job.failed_by]
         due += [job.due for job in self.jobs() if job.due is not None and job.state != "out"]
         for party in self.away:
             if party.away_since is not None:

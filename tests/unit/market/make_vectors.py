@@ -22,6 +22,8 @@ from entrepot.market import protocol as p
 
 PATH = Path(__file__).parents[3] / "docs" / "protocol-vectors.json"
 
+TERMS = '{"specs":[{"name":"x","shape":[2,3],"dtype":"float32"}]}'
+
 ABOUT = (
     "An encoded example of every message. 'frames' is what a peer sends or receives, in hex; "
     "'fields' is the map in the last frame, where {'bin': hex} stands for MessagePack's bin. "
@@ -224,7 +226,23 @@ def from_broker() -> Iterator[Vector]:
             seq=2, code="too_many_orders", error="65,536 orders are open", refused=["o-7", "o-8"]
         ),
     )
+    yield vector(
+        "REPLY, another contract",
+        p.REPLY,
+        p.Reply(
+            seq=3,
+            code="contract_mismatch",
+            error="product 'layer_3' is supplied under contract '9f3c5a0e'",
+            refused=["o-9"],
+            terms=TERMS,
+        ),
+    )
     delivery = p.Delivery(order_id="o-7", lease=LEASE, nbytes=4096, checksum=CHECKSUM)
+    yield vector(
+        "REPLY, HELLO refused",
+        p.REPLY,
+        p.Reply(seq=4, code="stale_hello", error="HELLO 4 of this session came after its HELLO 9"),
+    )
     yield vector("FULFILLED", p.FULFILLED, p.Fulfilled(push=1, orders=[delivery]))
     yield vector("FAILED", p.FAILED, p.Failed(push=2, order_id="o-8", reason="deadline"))
     yield vector(
@@ -256,6 +274,7 @@ def from_broker() -> Iterator[Vector]:
         p.WORK,
         p.Work(orders=[work, msgspec.structs.replace(work, order_id="o-8", input=INPUT)]),
     )
+    yield vector("CANCEL to a supplier", p.CANCEL, p.SupplierCancel(leases=[1, LEASE]))
     yield vector("TERMINATE", p.TERMINATE, p.Empty())
     yield vector("HEARTBEAT to a client", p.HEARTBEAT, p.BrokerHeartbeat(push=4))
     yield vector("HEARTBEAT to a supplier", p.HEARTBEAT, p.BrokerHeartbeat())
@@ -284,7 +303,9 @@ def from_suppliers() -> Iterator[Vector]:
             batch=8,
             exclusive=True,
             contracts={patterns[0]: "9f3c5a0e"},
+            terms={"9f3c5a0e": TERMS},
             holds=[1, LEASE],
+            cancels=True,
         ),
     )
     yield vector("READY", p.READY, p.Empty())
@@ -304,6 +325,8 @@ def from_suppliers() -> Iterator[Vector]:
             ]
         ),
     )
+    yield vector("DRAIN", p.DRAIN, p.SupplierDrain())
+    yield vector("DRAIN, all fields", p.DRAIN, p.SupplierDrain(leases=[1, LEASE]))
     yield vector("HEARTBEAT", p.HEARTBEAT, p.Empty())
     yield vector("GOODBYE", p.GOODBYE, p.Empty())
 

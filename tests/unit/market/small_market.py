@@ -78,6 +78,11 @@ class Market:
     def fail(self, supplier: str, *order_ids: str) -> list[ev.Effect]:
         return self.done(supplier, *order_ids, success=False)
 
+    def drain(self, supplier: str, *order_ids: str) -> list[ev.Effect]:
+        """It takes no more orders, and gives those back."""
+        leases = [self.lease(supplier, i) for i in order_ids]
+        return self.apply(ev.Drained(supplier.encode(), leases))
+
     def v1_done(self, supplier: str, order_id: str, success: bool = True) -> list[ev.Effect]:
         return self.apply(ev.V1Finished(supplier.encode(), order_id, success))
 

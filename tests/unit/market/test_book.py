@@ -17,7 +17,7 @@ from entrepot.market.client import Client
 from entrepot.market.connection import OPEN
 from entrepot.market.order import Order
 from entrepot.mediums import ShmMedium
-from entrepot.settings import ClientSettings
+from entrepot.settings import UNACKNOWLEDGED, ClientSettings
 from tests.peer.waiting import until
 from tests.unit.market.fake_broker import LIMIT_S, Apart, FakeBroker
 
@@ -275,6 +275,26 @@ def test_pushes_are_acknowledged_long_before_a_beat_when_there_are_many(
         both.broker.fulfil("anything")
     both.until_read()
     assert both.broker.receive(beats=True).fields == {"last_push": 8}
+
+
+def test_pushes_are_acknowledged_long_before_a_beat_when_they_are_long(
+    pair: MakePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failures of which each supplier had much to say, for one."""
+    monkeypatch.setattr(book_module, "ACKNOWLEDGE_NBYTES", 10_000)
+    both = pair()
+    said = protocol.Attempt("supplier", "ValueError", "v" * 1000)
+    for _ in range(6):
+        failed = protocol.Failed(both.broker.next_push(), "anything", "attempts", [said] * 3)
+        both.broker.say(protocol.FAILED, failed)
+    both.until_read()
+    assert both.broker.receive(beats=True).fields == {"last_push": 4}
+    with pytest.raises(TimeoutError):
+        both.broker.receive(0.1, beats=True)
+
+
+def test_a_broker_keeps_what_a_client_may_have_read_without_saying_so() -> None:
+    assert book_module.ACKNOWLEDGE_AFTER <= UNACKNOWLEDGED
 
 
 # --- what wakes whom: this broker says nothing by itself ---------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
+from pydantic import ValidationError
 
 from entrepot.errors import Closed, ConfigurationError, EndpointInUse, Refused, UsedAfterFork
 from entrepot.market.broker import Broker, random_leases
@@ -53,6 +54,16 @@ def wait_stats(client: RawClient, holds: Callable[[dict[str, Any]], bool]) -> di
             return stats
         client.socket.poll(25)
     raise AssertionError(f"it never came about: {stats}")
+
+
+def other_lease(broker: Broker, order_id: str) -> int:
+    """The lease under which an order is with a supplier now."""
+    held = [
+        (order.order_id, lease)
+        for supplier in list(broker._ledger.suppliers.values())
+        for lease, order in list(supplier.held.items())
+    ]
+    return dict(held)[order_id]
 
 
 # --- the ordinary course ----------------------------------------------------------------
@@ -328,9 +339,131 @@ def test_the_newest_connection_has_the_session(start: Start) -> None:
         RawClient(broker.frontend, session=session) as new,
     ):
         old.hello()
+        old.send(b"HEARTBEAT")
+        old.settled()
         assert new.hello()["hello"]["resumed"] is True
         assert old.ask(b"STATS")["code"] == "hello_first"
         assert "stats" in new.ask(b"STATS")
+
+
+def test_a_hello_that_comes_late_does_not_take_the_session_back(start: Start) -> None:
+    """The older connection is told so; what the newer one holds, nobody else is given."""
+    broker = start()
+    session = os.urandom(16)
+    with (
+        RawClient(broker.frontend) as client,
+        RawSupplier(broker.backend, session=session) as old,
+        RawSupplier(broker.backend, session=session) as new,
+        RawSupplier(broker.backend) as other,
+    ):
+        client.hello()
+        for _ in range(2):
+            new.ready("a")
+        client.order("o1", "a")
+        work = new.work()
+        other.ready("a")
+        answer = old.hello(product_ids=["a"])
+        assert answer["code"] == "stale_hello"
+        assert "HELLO 1 of this session came after its HELLO 2" in answer["error"]
+        assert old.ask(b"NO SUCH COMMAND")["code"] == "hello_first"
+        assert [command for command, _ in other.settled() if command == b"WORK"] == []
+        new.done(work, checksum=4)
+        assert client.fulfilled("o1")["checksum"] == 4
+        # One that has counted on takes it all the same.
+        assert old.hello(product_ids=["a"])["hello"]["resumed"] is True
+
+
+def test_a_clients_hello_that_comes_late_cancels_nothing(start: Start) -> None:
+    broker = start()
+    session = os.urandom(16)
+    with (
+        RawClient(broker.frontend, session=session) as old,
+        RawClient(broker.frontend, session=session) as new,
+    ):
+        for _ in range(2):
+            new.hello()
+        new.order("o1", "a")
+        new.settled()
+        assert old.hello(open_orders=[])["code"] == "stale_hello"
+        stats = new.ask(b"STATS")["stats"]
+        assert (stats["orders"]["queued"], stats["orders"]["cancelled"]) == (1, 0)
+        assert stats["refused"]["stale_hello"] == 1
+
+
+def test_a_session_whose_beginning_may_not_have_been_heard_is_not_resumed(start: Start) -> None:
+    """Its client was told on a connection that went, and would wait for orders of the one before.
+
+    It was silent for too long, was forgotten, and said HELLO twice: numbered pushes begin at 1.
+    """
+    broker = start()
+    session = os.urandom(16)
+    with RawClient(broker.frontend, session=session) as unheard:
+        assert unheard.hello(last_push=7, open_orders=["o1"])["hello"]["resumed"] is False
+    with RawClient(broker.frontend, session=session) as again:
+        answer = again.hello(last_push=7, open_orders=["o1"])["hello"]
+        assert (answer["resumed"], answer["missing"]) == (False, ["o1"])
+        again.order("o2", "a")
+        again.settled()
+    with RawClient(broker.frontend, session=session) as last:
+        answer = last.hello(open_orders=["o2"])["hello"]
+        assert (answer["resumed"], answer.get("missing", [])) == (True, [])
+
+
+def test_a_session_has_one_contract(start: Start) -> None:
+    """Another is refused in words, and the session goes on as before."""
+    broker = start()
+    with RawClient(broker.frontend) as client:
+        client.hello(contract="x")
+        client.order("o1", "a")
+        answer = client.hello(contract="y", open_orders=["o1"])
+        assert (answer["code"], "'x'" in answer["error"]) == ("contract_mismatch", True)
+        assert client.ask(b"STATS")["stats"]["orders"]["queued"] == 1
+        assert client.hello(contract="x", open_orders=["o1"])["hello"]["resumed"] is True
+
+
+def test_a_draining_suppliers_orders_go_to_others(start: Start) -> None:
+    """In the slots that they have; WORK that crossed its DRAIN it gives back as well."""
+    broker = start()
+    with (
+        RawClient(broker.frontend) as client,
+        RawSupplier(broker.backend) as leaving,
+        RawSupplier(broker.backend) as other,
+    ):
+        client.hello()
+        leaving.ready("a", credit=3)
+        for name in ("begun", "o1", "crossing"):
+            client.order(name, "a")
+        works = [leaving.work() for _ in range(3)]
+        other.ready("a", credit=2)
+        leaving.send(b"DRAIN", {"leases": [works[1]["lease"]]})
+        assert other.work() == works[1] | {"lease": other_lease(broker, "o1")}
+        leaving.send(b"DRAIN", {"leases": [works[2]["lease"]]})
+        assert other.work()["order_id"] == "crossing"
+        leaving.done(works[0], checksum=1)
+        client.fulfilled("begun")
+        client.order("new", "a")
+        leaving.send(b"READY")
+        assert [command for command, _ in leaving.settled() if command == b"WORK"] == []
+        stats = client.ask(b"STATS")["stats"]
+        assert (stats["suppliers"]["draining"], stats["orders"]["queued"]) == (1, 1)
+        assert (stats["orders"]["failed"], stats["stale_answers"]) == (0, 0)
+
+
+def test_a_failed_order_does_not_wait_for_ever_for_who_never_asks(start: Start) -> None:
+    """There is nobody else who takes it: who failed it has it again, after a while."""
+    broker = start(elsewhere_s=0.2)
+    with (
+        RawClient(broker.frontend) as client,
+        RawSupplier(broker.backend) as bad,
+        RawSupplier(broker.backend) as never,
+    ):
+        client.hello()
+        bad.ready("a")
+        never.hello(product_ids=["a"])
+        client.order("o1", "a")
+        bad.done(bad.work(), success=False)
+        serve_one(bad)
+        client.fulfilled("o1")
 
 
 def test_a_session_is_not_shared_by_the_two_ports(start: Start) -> None:
@@ -405,9 +538,9 @@ def test_version_2_peers_are_beaten_to_and_version_1_peers_never(start: Start) -
         assert v1.passed == []
 
 
-def test_a_client_that_stops_reading_is_dropped(start: Start) -> None:
+def test_a_client_that_orders_on_and_never_reads_is_dropped(start: Start) -> None:
     """Its outbox is bounded; the others are served, and it is told when it comes back."""
-    broker = start(max_outbox=50)
+    broker = start(max_outbox=2048, max_open_orders=1024)
     with (
         RawClient(broker.frontend) as deaf,
         RawClient(broker.frontend) as good,
@@ -415,23 +548,21 @@ def test_a_client_that_stops_reading_is_dropped(start: Start) -> None:
     ):
         deaf.hello()
         good.hello()
-        supplier.ready("a", credit=1)
-        deaf.orders({"order_id": f"o{n}", "product_id": "a"} for n in range(100))
-        for _ in range(60):
-            supplier.socket.poll(1000)
-            for work in supplier.wait_for(b"WORK")["orders"]:
-                supplier.done(work)
-            if good.ask(b"STATS")["stats"]["dropped"].get("slow"):
-                break
-        else:
-            raise AssertionError("the client was never dropped")
-        assert good.ask(b"STATS")["stats"]["clients"]["connected"] == 1
+        for turn in range(1, 4):
+            deaf.orders(
+                {"order_id": f"{turn}/{n}", "product_id": "nobody's", "deadline_s": 1e-3}
+                for n in range(1024)
+            )
+            stats = wait_stats(
+                good,
+                lambda stats: stats["orders"]["failed"] >= min(1024 * turn, 2049),  # noqa: B023
+            )
+            assert stats["unacknowledged"] <= 2049
+        assert stats["dropped"] == {"slow": 1}
+        assert stats["clients"]["connected"] == 1
+        supplier.ready("a")
         good.order("mine", "a")
-        while True:
-            work = supplier.work()
-            supplier.done(work)
-            if work["order_id"] == "mine":
-                break
+        serve_one(supplier)
         good.fulfilled("mine")
         assert deaf.wait_for(b"REPLY", lambda said: said.get("code") == "session_dropped")
 
@@ -591,12 +722,26 @@ def test_garbage_on_both_ports_leaves_the_good_served(start: Start) -> None:
             rogue.join()
 
 
+def test_the_longest_hello_is_taken_by_every_broker(start: Start) -> None:
+    """The most leases that a supplier may hold or have answered, and megabytes of patterns."""
+    broker = start(max_message_nbytes=4 << 20)
+    leases = [2**64 - 1 - n for n in range(2 * 65_536 + 1)]
+    patterns = [f"{n}[{'a' * 65_000}]" for n in range(40)]
+    with RawSupplier(broker.backend) as supplier:
+        answer = supplier.hello(product_ids=patterns, credit=65_536, holds=leases)
+        assert len(answer["hello"]["missing"]) == len(leases)
+    for nbytes in (1 << 16, (4 << 20) - 1):
+        with pytest.raises(ValidationError, match="4194304"):
+            BrokerSettings(max_message_nbytes=nbytes)
+
+
 def test_a_frame_that_is_too_large_ends_only_its_connection(start: Start) -> None:
-    broker = start(max_message_nbytes=100_000)
+    broker = start(max_message_nbytes=4 << 20, client_grace_s=600)
     with RawClient(broker.frontend) as client, RawClient(broker.frontend) as good:
         good.hello()
         client.hello()
-        client.frames(b"ORDERS", bytes(100_001))
+        client.send(b"HEARTBEAT")
+        client.frames(b"ORDERS", bytes((4 << 20) + 1))
         wait_stats(good, lambda stats: stats["clients"]["connected"] == 2)
         assert client.hello()["hello"]["resumed"] is True
 
@@ -649,11 +794,22 @@ def test_an_ipc_path_left_by_a_killed_broker_is_used_again(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["nonsense", "tcp://nowhere.invalid:1", "ipc:///no/such/f", "tcp://127.0.0.1:80000"],
+    [
+        "nonsense",
+        "tcp://nowhere.invalid:1",
+        "ipc:///no/such/f",
+        "tcp://127.0.0.1:80000",
+        "inproc://here",
+    ],
 )
 def test_an_endpoint_that_cannot_be_is_an_error_that_names_it(endpoint: str) -> None:
     with pytest.raises(ConfigurationError, match=endpoint):
         Broker(endpoint, ANY).start()
+
+
+def test_one_endpoint_for_both_sides_is_told_as_such() -> None:
+    with pytest.raises(ConfigurationError, match="an endpoint each"):
+        Broker("tcp://127.0.0.1:5999", "tcp://127.0.0.1:5999")
 
 
 def test_settings_are_the_environments_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ from entrepot.market.slots import MAX_ARENAS
 from entrepot.market.supplier import Supplier, Work
 from entrepot.mediums import Medium, ShmMedium, TCPMedium, attach
 from entrepot.settings import BrokerSettings, ClientSettings
-from tests.peer.raw import RawSupplier
+from tests.peer.raw import RawClient, RawSupplier
 from tests.peer.waiting import until
 from tests.unit.market.fake_broker import LIMIT_S, Apart, fork_under
 
@@ -911,8 +911,11 @@ def test_suppliers_under_another_contract_do_not_get_the_order(broker: Broker) -
         Supplier(broker.backend, {"a": str.encode}, contracts={"a": theirs}).start() as supplier,
     ):
         supplier.wait_registered(LIMIT_S)
-        with pytest.raises(Refused, match="contract"):
+        with pytest.raises(Refused) as refused:
             client.order("a").result(LIMIT_S)
+    assert refused.value.code == "contract_mismatch"
+    for said in (repr(ours.digest), repr(theirs.digest), "x: shape [2] here, [3] there"):
+        assert said in str(refused.value)
 
 
 def test_draining_may_be_forbidden() -> None:
@@ -923,6 +926,80 @@ def test_draining_may_be_forbidden() -> None:
         pytest.raises(Refused, match="forbidden"),
     ):
         client.drain()
+
+
+def test_a_session_has_one_contract(broker: Broker, connect: Connect) -> None:
+    session = os.urandom(16)
+    connect(session=session, contract="x").order("a")
+    with pytest.raises(Refused, match="'x' and cannot go on under 'y'") as refused:
+        connect(session=session, contract="y").order("a")
+    assert refused.value.code == "contract_mismatch"
+
+
+def test_two_clients_of_one_session_are_both_served(connect: Connect, echo: Supplier) -> None:
+    """They take it from each other until one of them has had enough, and takes another."""
+    session = os.urandom(16)
+    clients = [connect(session=session) for _ in range(2)]
+    for number in range(3):
+        for client in clients:
+            assert taken(client, f"p{number}") == b"p%d" % number
+
+
+# --- readers that are slow, or only fast ------------------------------------------------
+
+
+def test_a_client_that_is_only_fast_is_not_dropped() -> None:
+    """With the smallest outbox that there is, and as much under way to it as there can be.
+
+    It has read as many messages as it may without saying so, and then as many come at once as it
+    may have orders open.
+    """
+    settings = BrokerSettings(
+        max_outbox=2048, max_open_orders=1024, beat_s=60, suspect_s=3600, dead_s=3600
+    )
+    empty = xxhash.xxh3_64_intdigest(b"")
+    with (
+        Broker(ANY, ANY, settings=settings) as broker,
+        Client(broker.frontend, ShmMedium.create(SLOT, 1024), timeout_s=LIMIT_S) as client,
+        RawClient(broker.frontend) as watcher,
+        RawSupplier(broker.backend) as supplier,
+    ):
+        watcher.hello()
+        supplier.ready(".*")
+        served = 0
+        most = 0
+        for count in (1023, 1024, 1024, 1024):
+            orders = client.orders(["p"] * count)
+            for _ in orders:
+                supplier.done(supplier.work(), checksum=empty)
+            served += count
+            stats = until(
+                lambda: watcher.ask(b"STATS")["stats"],
+                lambda stats: stats["orders"]["fulfilled"] == served,  # noqa: B023
+            )
+            most = max(most, stats["unacknowledged"])
+            for order in orders:
+                order.result(LIMIT_S).release()
+        assert 2000 < most < 2048  # all but the few that two at once have made one message of
+        assert stats["dropped"] == {}
+        figures = client.figures()
+        assert (figures["reconnects"], figures["restarted"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_outbox": 2047}, "2048"),
+        ({"max_outbox": 66_559}, "max_outbox at least that, or max_open_orders at most 65,535"),
+        ({"max_open_orders": 130_049}, "owed 131,073 messages, and 131,072 are kept"),
+        ({"max_outbox_nbytes": 1 << 20}, "16777216"),
+    ],
+)
+def test_an_outbox_in_which_a_fast_client_has_no_room_is_refused(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        BrokerSettings(**settings)
 
 
 # --- in whatever order they start, and start again --------------------------------------

@@ -139,6 +139,20 @@ def connected(broker: FakeBroker, connect: Connect, apart: Apart, **options: Any
 # --- the beginning ----------------------------------------------------------------------
 
 
+def test_a_hello_that_no_broker_has_to_take_is_an_error_in_words(
+    broker: FakeBroker, connect: Connect, apart: Apart
+) -> None:
+    """It would be a connection that closes again and again. What is too much may be less later."""
+    recorder = connect()
+    session, recorder.session = recorder.session, bytes(protocol.HELLO_NBYTES)
+    with pytest.raises(ConfigurationError, match=r"recorder has 4,194,3\d\d bytes .* 4,194,304"):
+        recorder.open()
+    recorder.session = session
+    opened = apart(recorder.open)
+    assert broker.greet()["session"] == session
+    opened.result(LIMIT_S)
+
+
 def test_nothing_happens_before_it_is_needed(broker: FakeBroker, connect: Connect) -> None:
     threads = threading.active_count()
     connect()
@@ -488,3 +502,15 @@ def test_a_process_that_ends_without_close_says_goodbye(broker: FakeBroker) -> N
     broker.greet()
     assert broker.expect(protocol.GOODBYE) == {}
     assert process.wait(LIMIT_S) == 0
+
+
+def test_a_beat_that_is_asked_for_comes_at_once(
+    broker: FakeBroker, connect: Connect, apart: Apart
+) -> None:
+    """Without the lock, which whoever a signal interrupts may have; also before there is any."""
+    early = connect()
+    early.connection.beat_soon()
+    recorder = connected(broker, connect, apart)
+    with recorder.connection.lock:
+        recorder.connection.beat_soon()
+    assert broker.receive(beats=True).command == protocol.HEARTBEAT

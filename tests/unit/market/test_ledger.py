@@ -261,6 +261,22 @@ def test_oldest_first_but_one_that_comes_back_goes_before_them() -> None:
     ]
 
 
+def test_oldest_first_for_who_joins_a_class_that_could_not_take_the_oldest() -> None:
+    """All of a class had failed an order that came back, so it was not told; one that joins is."""
+    market = Market()
+    market.supplier("bad", ".*", credit=2)
+    market.order("a", "x")
+    market.supplier("bad", ".*", credit=1, holds=[1, 2])
+    market.fail("bad", "a")  # waits: nobody else is there, and its own supplier is busy with x
+    market.supplier("other", "[pq]", ready=False)
+    market.supplier("bad", ".*", credit=2, holds=[2])
+    assert given(market.order("h", priority=1)) == [("bad", "h")]
+    market.supplier("bad", ".*", credit=1, holds=[2, 3])
+    market.fail("bad", "h")  # comes before a; and bad, still busy, is all there is of its class
+    market.order("m", priority=1)
+    assert market.supplier("new", ".*") == [("new", "h")]
+
+
 def test_oldest_first_in_a_class_that_is_new() -> None:
     """A pattern list that nobody had, over orders that wait in other company: oldest first."""
     market = Market()
@@ -414,6 +430,90 @@ def test_elsewhere_first_blames_only_what_was_worked_on() -> None:
     assert given(market.ready("s")) == [("s", "a")]
     assert ends(market.left("s")) == []
     assert sorted(market.supplier("t", credit=2)) == [("t", "a"), ("t", "b")]
+
+
+def test_elsewhere_first_but_not_for_ever() -> None:
+    """Another that is registered and takes nothing is waited for so long; then it may come back."""
+    market = Market(elsewhere_s=10, dead_s=3600, suspect_s=3600)
+    market.supplier("bad")
+    market.supplier("never ready", ready=False)
+    market.order("a", "b")
+    assert given(market.fail("bad", "a")) == [("bad", "b")]
+    market.done("bad", "b")
+    assert market.ledger.wake_at(9.75) == 10.0
+    assert given(market.after(9.75)) == []
+    assert given(market.after(0.25)) == [("bad", "a")]
+    assert given(market.fail("bad", "a")) == []
+    assert given(market.after(10)) == [("bad", "a")]
+    assert ends(market.done("bad", "a")) == [ev.Fulfil(b"client", 2, Delivery("a", 4, 8, 0))]
+
+
+def test_elsewhere_first_but_not_for_ever_and_then_it_fails() -> None:
+    """Each try counts, whoever made it, and the deadline goes on meanwhile."""
+    market = Market(elsewhere_s=10, dead_s=3600, suspect_s=3600, max_order_attempts=3)
+    market.supplier("bad")
+    market.supplier("busy")
+    market.order("a", "held by busy")
+    market.order("b", deadline_s=5)
+    market.fail("bad", "a")
+    market.fail("bad", "b")
+    (end,) = ends(market.after(5))
+    assert isinstance(end, ev.Fail)
+    assert (end.order_id, end.reason) == ("b", "deadline")
+    assert given(market.after(5)) == [("bad", "a")]
+    market.fail("bad", "a")
+    assert given(market.after(10)) == [("bad", "a")]
+    (end,) = ends(market.fail("bad", "a"))
+    assert isinstance(end, ev.Fail)
+    assert (end.reason, [a.supplier for a in end.attempts]) == ("attempts", ["bad"] * 3)
+
+
+def test_elsewhere_first_and_the_other_may_have_it_while_it_waits_for_anybody() -> None:
+    """After the wait it is anybody's, so that whoever is ready first gets it, as the first."""
+    market = Market(elsewhere_s=10, dead_s=3600, suspect_s=3600)
+    market.supplier("bad")
+    market.supplier("other")
+    market.order("a", "o1", "b1", "new")
+    assert given(market.fail("bad", "a")) == [("bad", "b1")]
+    assert given(market.after(10)) == []
+    assert given(market.done("other", "o1")) == [("other", "a")]
+    assert given(market.fail("other", "a")) == [("other", "new")]
+    assert given(market.done("bad", "b1")) == [("bad", "a")]
+
+
+def test_elsewhere_first_and_who_began_to_wait_first_is_first_also_at_one_moment() -> None:
+    """One that fails twice at one moment waits since the second time, behind what came between."""
+    market = Market(elsewhere_s=10, dead_s=3600, suspect_s=3600)
+    market.client("old", version=1)
+    for name in ("one", "two", "never ready"):
+        market.join(name, version=1)
+    market.order("a", "b", client="old")
+    assert given(market.ready("one")) == [("one", "a")]
+    market.v1_done("one", "a", success=False)
+    assert given(market.ready("one")) == [("one", "b")]
+    market.v1_done("one", "b", success=False)
+    assert given(market.ready("two")) == [("two", "a")]
+    market.v1_done("two", "a", success=False)
+    assert given(market.after(10)) == []
+    assert given(market.ready("one")) == [("one", "b")]
+    assert given(market.ready("two")) == [("two", "a")]
+
+
+def test_elsewhere_first_begins_anew_with_each_return() -> None:
+    """An order that was parked meanwhile waits from when it goes on, and not for ever either."""
+    market = Market(elsewhere_s=10, dead_s=3600, suspect_s=3600)
+    market.supplier("bad")
+    market.supplier("lost")
+    market.supplier("never ready", ready=False)
+    market.order("a", "l1")
+    market.fail("bad", "a")
+    assert given(market.done("lost", "l1")) == [("lost", "a")]
+    market.after(9)
+    market.apply(ev.Dropped(b"lost", "gone"))
+    assert given(market.after(9)) == []
+    assert given(market.move("a", "elsewhere")) == []
+    assert given(market.after(9.75)) == []
+    assert given(market.after(0.25)) == [("bad", "a")]
 
 
 # --- 5. cancel_is_safe ------------------------------------------------------------------
@@ -754,6 +854,56 @@ def test_an_exclusive_pattern_is_one_by_the_last_hello() -> None:
     assert refusals(market.join("t", "a")) == []
 
 
+def test_a_late_hello_of_an_earlier_connection_changes_nothing() -> None:
+    """By what it says of leases, an order that is being made would be given to another as well."""
+    market = Market()
+    market.join("s", seq=3)
+    market.ready("s")
+    market.order("a")
+    market.supplier("t")
+    assert refusals(market.join("s", "something else", seq=2, holds=[])) == [("stale_hello", [])]
+    assert market.holds("s") == ["a"]
+    assert len(ends(market.done("s", "a"))) == 1
+    assert market.join("s", seq=3) == [ev.Welcome(b"s", True, [])]
+    market.left("s")
+    assert market.join("s", seq=1) == [ev.Welcome(b"s", False, [])]
+
+
+def test_a_late_hello_of_a_client_cancels_nothing() -> None:
+    """It names the orders of then, and those of now would be taken for forgotten."""
+    market = Market()
+    market.client("other", seq=7)
+    market.order("a", client="other")
+    assert refusals(market.client("other", seq=6, open_orders=[])) == [("stale_hello", [])]
+    assert market.supplier("s") == [("s", "a")]
+    assert market.client("other", seq=8, open_orders=["a"]) == [ev.Welcome(b"other", True, [])]
+
+
+def test_a_hello_that_is_refused_has_overtaken_others_all_the_same() -> None:
+    market = Market()
+    market.join("s", seq=1)
+    assert refusals(market.join("s", "(?=p)p", seq=3)) == [("pattern_refused", [])]
+    assert refusals(market.join("s", seq=2)) == [("stale_hello", [])]
+
+
+def test_a_clients_contract_is_its_sessions() -> None:
+    """Its orders wait under it. Another needs another session; the same is no change."""
+    market = Market()
+    market.client("other", contract="x")
+    market.order("a", client="other")
+    for contract in ("y", None):
+        effects = market.client("other", contract=contract, open_orders=[])
+        assert refusals(effects) == [("contract_mismatch", [])]
+        assert isinstance(effects[0], ev.Refuse)
+        assert f"'x' and cannot go on under {contract!r}" in effects[0].error
+    assert market.client("other", contract="x", open_orders=["a"]) == [
+        ev.Welcome(b"other", True, [])
+    ]
+    assert market.ledger.open_orders == 1
+    market.left("other")
+    assert market.client("other", contract="y") == [ev.Welcome(b"other", False, [])]
+
+
 def test_a_hello_that_is_refused_changes_nothing() -> None:
     market = Market()
     market.supplier("s", "p")
@@ -803,6 +953,95 @@ def test_drain_reaches_a_supplier_that_was_away() -> None:
     assert market.join("s") == [ev.Welcome(b"s", True, []), ev.Terminate(b"s")]
 
 
+def test_a_supplier_that_drains_gives_back_what_it_has_not_begun() -> None:
+    """Others have it at once, in the same slot, before all that waits; what it has begun counts."""
+    market = Market(max_order_attempts=1, max_order_losses=1)
+    market.supplier("s", credit=3)
+    market.order("begun", "b", "c")
+    market.supplier("t", ready=False)
+    market.order("new")
+    assert market.drain("s", "b", "c") == []
+    assert given(market.order("newer")) == []
+    assert given(market.ready("s")) == []
+    assert market.holds("s") == ["begun"]
+    market.supplier("u", credit=4)
+    assert market.holds("u") == ["b", "c", "new", "newer"]
+    assert ends(market.done("s", "begun")) == [ev.Fulfil(b"client", 2, Delivery("begun", 1, 8, 0))]
+    assert market.left("s") == [ev.Dismiss(b"s", "left")]
+    assert market.outcomes == {"fulfilled": 1}
+
+
+def test_a_supplier_that_drains_and_another_that_waits() -> None:
+    """It is given the orders in the step in which they come back."""
+    market = Market()
+    market.supplier("s", credit=2)
+    market.order("begun", "b")
+    market.supplier("t")
+    assert market.drain("s", "b") == [
+        ev.Assign(b"t", 2, [WorkItem("b", 3, "p", "slot of b", 0, 64)]),
+    ]
+    assert market.drain("s") == []
+
+
+def test_a_supplier_that_drains_while_it_is_given_an_order() -> None:
+    """Its DRAIN and the WORK cross: what it never saw stays with it until it gives that back, too.
+
+    A lease that is not its own, or was given back before, changes nothing.
+    """
+    market = Market()
+    market.supplier("s", credit=2)
+    market.supplier("t")
+    market.order("begun", "of t")
+    market.order("crossing")
+    lease = market.lease("s", "crossing")
+    assert market.drain("s") == []
+    assert market.holds("s") == ["begun", "crossing"]
+    market.done("t", "of t")
+    assert given(market.drain("s", "crossing")) == [("t", "crossing")]
+    assert market.apply(ev.Drained(b"s", [lease, market.lease("t", "crossing"), 99])) == []
+    assert market.ledger.figures.stale_answers == 3
+    assert market.holds("t") == ["crossing"]
+
+
+def test_a_supplier_that_drains_stays_drained_until_it_leaves() -> None:
+    """Also when it comes back on another connection, and was silent before it said so."""
+    market = Market(suspect_s=1)
+    market.supplier("s", credit=2)
+    market.order("a")
+    market.after(1)
+    market.order("b")
+    assert given(market.drain("s")) == []
+    assert market.join("s", credit=2, holds=[1]) == [
+        ev.Welcome(b"s", True, []),
+        ev.Terminate(b"s"),
+    ]
+    assert given(market.ready("s")) == []
+    market.left("s")
+    assert market.supplier("s") == [("s", "a")]
+
+
+def test_a_supplier_that_drains_is_not_waited_for() -> None:
+    """An order that another failed goes back to that one, as when this one had left."""
+    market = Market()
+    market.supplier("bad")
+    market.supplier("other", ready=False)
+    market.order("a")
+    assert given(market.fail("bad", "a")) == []
+    assert given(market.drain("other")) == [("bad", "a")]
+
+
+def test_a_supplier_that_drains_and_gives_back_what_was_cancelled() -> None:
+    """Nobody wrote there, and nobody will: the slot is free."""
+    market = Market()
+    market.supplier("s", credit=2)
+    market.order("begun", "a")
+    assert answers(market.cancel("a")) == [{"held": ["a"]}]
+    assert market.drain("s", "a") == [failed("a", "cancelled")]
+    market.left("client")
+    assert market.drain("s", "begun") == []
+    assert market.outcomes == {"cancelled": 2}
+
+
 def test_drain_may_be_forbidden() -> None:
     market = Market(allow_drain=False)
     market.supplier("s")
@@ -826,13 +1065,13 @@ def test_contracts() -> None:
     market = Market()
     market.client("x", contract="x")
     market.client("y", contract="y")
-    market.order("early", client="y")
     market.supplier("s", "p", credit=9, contracts={"p": "x"})
     assert given(market.order("a", client="x")) == [("s", "a")]
     assert given(market.order("b")) == [("s", "b")]
     assert refusals(market.order("c", client="y")) == [("contract_mismatch", ["c"])]
     assert given(market.order("d", client="y", product="unknown")) == []
-    assert market.supplier("t", "p", contracts={"p": "y"}) == [("t", "early")]
+    assert market.supplier("t", "p", contracts={"p": "y"}) == []
+    assert given(market.order("c", client="y")) == [("t", "c")]
 
 
 def test_open_orders_are_limited() -> None:
@@ -903,6 +1142,24 @@ def test_deadlines_are_remembered_within_a_limit() -> None:
         market.order("a", deadline_s=1e6)
         market.done("s", "a")
     assert len(market.ledger._deadlines) < 100
+
+
+def test_waits_for_others_are_remembered_within_a_limit() -> None:
+    """Those of orders that went on are let go, though none of them is over."""
+    market = Market(elsewhere_s=1e6, max_order_attempts=10)
+    market.supplier("bad")
+    market.supplier("other", ready=False)
+    for _ in range(1000):
+        market.order("a")
+        market.fail("bad", "a")
+        market.cancel("a")
+        assert len(market.ledger._patience) <= 67
+    market.order("a")
+    market.fail("bad", "a")
+    for _ in range(1000):
+        assert given(market.ready("other")) == [("other", "a")]
+        market.join("other")  # without the order that was given to it, which so comes back
+        assert len(market.ledger._patience) <= 67
 
 
 def test_rising_priorities_do_not_fill_the_heaps() -> None:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from entrepot.errors import ProtocolError
 from entrepot.market import protocol
 from entrepot.market.protocol import reader, refusal, seq_of, version_of
+from entrepot.market.wording import command_of
 from tests.unit.market import make_vectors
 
 VECTORS: list[dict[str, Any]] = json.loads(make_vectors.PATH.read_text())["vectors"]
@@ -246,7 +247,7 @@ REFUSED: dict[str, tuple[type[Struct], object]] = {
 
 @pytest.mark.parametrize(("kind", "fields"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_wrong_value_is_refused_with_its_place(kind: type[Struct], fields: object) -> None:
-    with pytest.raises(ProtocolError, match=rf"^{kind.__name__}: "):
+    with pytest.raises(ProtocolError, match=rf"^{command_of(kind.__name__)}: "):
         reader(kind)(msgspec.msgpack.encode(fields))
 
 

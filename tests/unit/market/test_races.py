@@ -175,6 +175,43 @@ def test_an_order_that_is_given_as_its_supplier_comes_back(desk: Counter) -> Non
     assert [each["order_id"] for each in given["orders"]] == ["o2"]
 
 
+def test_a_suppliers_hello_that_another_has_overtaken(desk: Counter) -> None:
+    """It names no lease, and is not believed: the order would be made twice, into one slot.
+
+    Of connections that were given up one after the other, the broker may read the last one first.
+    """
+    (work,) = desk.told(b"s1", b"WORK")[0]["orders"]
+    hello = {"protocol": 2, "session": b"s" * 16, "product_ids": ["a"]}
+    desk.supplier(b"s3", b"HELLO", seq=9, holds=[work["lease"]], **hello)
+    desk.supplier(b"s3", b"READY")
+    desk.supplier(b"s2", b"HELLO", seq=5, **hello)
+    desk.supplier(b"t", b"HELLO", seq=1, **hello | {"session": b"t" * 16})
+    desk.supplier(b"t", b"READY")
+    desk.post.flush()
+    (refusal,) = desk.told(b"s2", b"REPLY")
+    assert (refusal["seq"], refusal["code"]) == (5, "stale_hello")
+    assert [order["order_id"] for order in desk.told(b"t", b"WORK")[0]["orders"]] == ["o2"]
+    desk.supplier(b"s3", b"DONE", results=[{"order_id": "o1", "lease": work["lease"]}])
+    desk.post.flush()
+    (fulfilled,) = desk.told(b"c1", b"FULFILLED")
+    assert [each["order_id"] for each in fulfilled["orders"]] == ["o1"]
+
+
+def test_a_clients_hello_that_another_has_overtaken(desk: Counter) -> None:
+    """It knows of no order, and cancels none; what comes goes to the connection that is newest."""
+    (work,) = desk.told(b"s1", b"WORK")[0]["orders"]
+    hello = {"protocol": 2, "session": b"c" * 16}
+    desk.client(b"c3", b"HELLO", seq=9, open_orders=["o1", "o2"], **hello)
+    desk.client(b"c2", b"HELLO", seq=5, open_orders=[], last_push=0, **hello)
+    (refusal,) = desk.told(b"c2", b"REPLY")
+    assert (refusal["seq"], refusal["code"]) == (5, "stale_hello")
+    desk.supplier(b"s1", b"DONE", results=[{"order_id": "o1", "lease": work["lease"]}])
+    desk.post.flush()
+    assert desk.told(b"c2", b"FULFILLED") == []
+    assert len(desk.told(b"c3", b"FULFILLED")) == 1
+    assert [order["order_id"] for order in desk.told(b"s1", b"WORK")[1]["orders"]] == ["o2"]
+
+
 def test_a_supplier_that_is_closed_while_a_function_writes() -> None:
     """Its order goes to another, in another slot: the function cannot be kept from writing on."""
     writing, go_on, has_written = threading.Event(), threading.Event(), threading.Event()

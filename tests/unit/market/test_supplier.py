@@ -31,6 +31,7 @@ from entrepot.market import connection as connection_module
 from entrepot.market import protocol
 from entrepot.market.broker import Broker
 from entrepot.market.client import Client
+from entrepot.market.connection import GREETING
 from entrepot.market.supplier import Supplier, Work
 from entrepot.mediums import ShmMedium, attach
 from entrepot.settings import BrokerSettings, SupplierSettings
@@ -499,9 +500,10 @@ class Slow:
 
 
 @pytest.mark.parametrize("how", ["stop", "stop_event", "drain"])
-def test_what_is_held_is_finished_before_the_end(
+def test_what_has_begun_is_finished_and_the_rest_goes_to_others(
     client: Client, broker: Broker, apart: Apart, how: str
 ) -> None:
+    """At once, while the function is still at work, in the slots that they have."""
     slow = Slow()
     supplier = Supplier(broker.backend, {".*": slow}, credit=3)
     stop_event = threading.Event()
@@ -514,42 +516,38 @@ def test_what_is_held_is_finished_before_the_end(
     elif how == "stop_event":
         stop_event.set()
     else:
-        client.drain()
-        until(lambda: supplier._worklist.terminated)
-    assert not running.done()
-    slow.go_on.set()
-    running.result(LIMIT_S)
-    assert [order.result(LIMIT_S).bytes() for order in orders[:3]] == [b"a", b"b", b"c"]
-    assert not orders[3].done
-    assert registered(client) == 0
+        client.drain(supplier.name)
+    with Supplier(broker.backend, {".*": lambda _: b"other's"}, name="other").start():
+        assert [order.result(LIMIT_S).bytes() for order in orders[1:]] == [b"other's"] * 3
+        assert not running.done()
+        slow.go_on.set()
+        running.result(LIMIT_S)
+        assert orders[0].result(LIMIT_S).bytes() == b"a"
+        stats = client.stats()
+        assert [one["name"] for one in stats["suppliers"]["list"]] == ["other"]
+        assert (stats["orders"]["failed"], stats["orders"]["fulfilled"]) == (0, 4)
+    assert client.figures()["retired"] == 0
+    assert supplier.served == 1
     with pytest.raises(Closed):
         supplier.run()
 
 
-def test_draining_has_an_end(client: Client, broker: Broker, apart: Apart) -> None:
-    """What is not begun by then goes to others, in the same slot: nobody wrote there."""
+def test_a_close_loses_only_what_is_being_made(
+    client: Client, broker: Broker, apart: Apart
+) -> None:
+    """Its slot may be written to for a while yet; those of the others are as they were."""
     slow = Slow()
-    clock = [0.0]
-    settings = SupplierSettings(drain_s=30.0)
-    supplier = Supplier(
-        broker.backend,
-        {".*": slow},
-        credit=3,
-        settings=settings,
-        clock=lambda: time.monotonic() + clock[0],
-    )
+    supplier = Supplier(broker.backend, {".*": slow}, credit=3)
     running = apart(supplier.run)
     orders = client.orders(["a", "b", "c"])
     assert slow.called.wait(LIMIT_S)
     until(lambda: client.stats()["orders"]["in_flight"], lambda count: count == 3)
-    supplier.stop()
-    clock[0] = 31.0
+    supplier.close()
+    with Supplier(broker.backend, {".*": lambda _: b"other's"}).start():
+        assert [order.result(LIMIT_S).bytes() for order in orders] == [b"other's"] * 3
+    assert client.figures()["retired"] == 1
     slow.go_on.set()
     running.result(LIMIT_S)
-    assert supplier.served == 1
-    with Supplier(broker.backend, {".*": str.encode}).start():
-        assert [order.result(LIMIT_S).bytes() for order in orders] == [b"a", b"b", b"c"]
-    assert client.figures()["retired"] == 0
 
 
 def test_stop_says_when_a_function_does_not_come_back(client: Client, broker: Broker) -> None:
@@ -627,7 +625,8 @@ def test_a_second_signal_does_not_wait(client: Client, broker: Broker) -> None:
     order = client.order("100")
     assert process.stdout.readline() == "making\n"
     process.send_signal(signal.SIGINT)
-    time.sleep(0.2)  # two signals at once would be one
+    # Two signals at once would be one.
+    until(lambda: client.stats()["suppliers"]["draining"], lambda count: count == 1)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=LIMIT_S)
     assert "KeyboardInterrupt" in said
@@ -681,13 +680,15 @@ def test_mediums_of_owners_that_left_are_let_go(broker: Broker) -> None:
 class Shop:
     """A supplier that registered with a fake broker, and works on what the test gives it."""
 
-    def __init__(self, broker: FakeBroker, apart: Apart, *, credit: int = 1) -> None:
+    def __init__(
+        self, broker: FakeBroker, apart: Apart, *, credit: int = 1, beat_s: float = 0.05
+    ) -> None:
         self.broker = broker
         self.slow = Slow()
         self.medium = ShmMedium.create(SLOT, 8)
         self.supplier = Supplier(broker.endpoint, {".*": self.slow}, credit=credit, name="shop")
         self.running: Future[None] = apart(self.supplier.run)
-        self.hello = broker.greet(beat_s=0.05)
+        self.hello = broker.greet(beat_s=beat_s)
         assert broker.expect(protocol.READY) == {}
         connection = self.supplier._connection
         # A connection that is given up sooner than this is made anew with a delay.
@@ -828,13 +829,82 @@ def test_malformed_work_is_no_end(shop: MakeShop, fields: object) -> None:
     assert [r["lease"] for r in one.broker.expect(protocol.DONE)["results"]] == [5]
 
 
+def leases_of(done: dict[str, Any]) -> list[int]:
+    return [result["lease"] for result in done["results"]]
+
+
 def test_terminate_drains(shop: MakeShop) -> None:
-    one = shop()
-    one.give(5)
+    one = shop(credit=2)
+    one.give(5, 6)
     assert one.slow.called.wait(LIMIT_S)
     one.broker.say(protocol.TERMINATE)
-    until(lambda: one.supplier._worklist.terminated)
+    assert one.broker.expect(protocol.DRAIN) == {"leases": [6]}
     one.slow.go_on.set()
-    one.broker.expect(protocol.DONE)
+    assert leases_of(one.broker.expect(protocol.DONE)) == [5]
     assert one.broker.expect(protocol.GOODBYE) == {}
     one.running.result(LIMIT_S)
+
+
+def test_a_stop_is_told_at_once(shop: MakeShop) -> None:
+    """While the function is at work, and long before the next beat."""
+    one = shop(credit=2, beat_s=60.0)
+    one.give(5, 6)
+    assert one.slow.called.wait(LIMIT_S)
+    one.supplier.stop()
+    assert one.broker.expect(protocol.DRAIN) == {"leases": [6]}
+
+
+def test_work_that_crosses_a_drain_is_given_back(shop: MakeShop) -> None:
+    """What was begun is finished; what comes after is neither made nor kept."""
+    one = shop(credit=3)
+    one.give(5)
+    assert one.slow.called.wait(LIMIT_S)
+    one.supplier.stop()
+    assert one.broker.expect(protocol.DRAIN) == {}
+    one.give(6, 7)
+    assert one.broker.expect(protocol.DRAIN) == {"leases": [6, 7]}
+    one.slow.go_on.set()
+    assert leases_of(one.broker.expect(protocol.DONE)) == [5]
+    assert one.broker.expect(protocol.GOODBYE) == {}
+
+
+def test_draining_goes_on_over_a_resume(shop: MakeShop) -> None:
+    """It is said again in place of READY, also to a broker that knows nothing of it."""
+    one = shop(credit=2)
+    one.give(5, 6)
+    assert one.slow.called.wait(LIMIT_S)
+    one.supplier.stop()
+    assert one.broker.expect(protocol.DRAIN) == {"leases": [6]}
+    one.broker.refuse("hello_first")
+    assert one.broker.greet(resumed=True)["holds"] == [5]
+    assert one.broker.expect(protocol.DRAIN) == {}
+    one.slow.go_on.set()
+    assert leases_of(one.broker.expect(protocol.DONE)) == [5]
+    assert one.broker.expect(protocol.GOODBYE) == {}
+
+
+def test_draining_that_begins_without_a_connection(shop: MakeShop) -> None:
+    """HELLO, on its way, names what is held; it is given back when the answer comes."""
+    one = shop(credit=2)
+    one.give(5, 6)
+    assert one.slow.called.wait(LIMIT_S)
+    until(lambda: len(one.supplier._worklist.queue), lambda count: count == 1)
+    one.broker.refuse("hello_first")
+    until(lambda: one.supplier._connection.state, lambda state: state == GREETING)
+    one.supplier.stop()
+    until(lambda: one.supplier._worklist.draining)
+    assert sorted(one.broker.greet(resumed=True)["holds"]) == [5, 6]
+    assert one.broker.expect(protocol.DRAIN) == {"leases": [6]}
+    one.slow.go_on.set()
+    assert leases_of(one.broker.expect(protocol.DONE)) == [5]
+
+
+def test_a_session_that_another_has_is_given_up(shop: MakeShop) -> None:
+    one = shop()
+    one.broker.refuse("hello_first")
+    heard = one.broker.receive()
+    one.broker.peer = heard.peer
+    one.broker.refuse("stale_hello", seq=heard.fields["seq"])
+    assert heard.fields["session"] == one.hello["session"]
+    assert one.broker.greet()["session"] != one.hello["session"]
+    assert one.broker.expect(protocol.READY) == {}

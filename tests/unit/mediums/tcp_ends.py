@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ from entrepot.mediums.tcp_wire import (
     READ,
     REQUEST,
     REST,
+    ROW,
     WRITE,
 )
 from entrepot.settings import SupplierSettings
@@ -53,6 +54,25 @@ def token_of(address: str) -> bytes:
 def lines_of(medium: TCPMedium) -> int:
     """How many suppliers are connected to it."""
     return len(medium._owner_end._lines)
+
+
+def row_of(
+    writes: Sequence[tuple[str, int, bytes]],
+    *,
+    lease: int = 1,
+    count: int | None = None,
+    nbytes: int | None = None,
+    op: int = WRITE,
+) -> bytes:
+    """A ROW as it is sent; ``count``, ``nbytes`` and ``op`` for one that is none."""
+    data = b"".join(each for _, _, each in writes)
+    heads = [
+        REQUEST.pack(MAGIC, op, token_of(address), lease, offset, REST, len(each))
+        for address, offset, each in writes
+    ]
+    count = len(writes) if count is None else count
+    nbytes = len(data) if nbytes is None else nbytes
+    return REQUEST.pack(MAGIC, ROW, bytes(16), 0, 0, count, nbytes) + b"".join(heads) + data
 
 
 def tcp(slot_nbytes: int = 64, slots: int = 2, **options: Any) -> TCPMedium:
@@ -127,6 +147,10 @@ class RawSupplier:
     def write(self, address: str, data: bytes, *, lease: int = 1, offset: int = 0) -> None:
         self.ask(WRITE, address, lease=lease, offset=offset, nbytes=len(data))
         self.sock.sendall(data)
+
+    def row(self, writes: Sequence[tuple[str, int, bytes]], *, lease: int = 1) -> None:
+        """Addresses, offsets and bytes, in one."""
+        self.sock.sendall(row_of(writes, lease=lease))
 
     def read(self, address: str, offset: int, nbytes: int) -> None:
         self.ask(READ, address, offset=offset, nbytes=nbytes)
@@ -208,3 +232,80 @@ def say_hello(sock: socket.socket, nbytes: int = 64) -> None:
     sock.sendall(GREETING)
     sock.recv(REQUEST.size, socket.MSG_WAITALL)
     sock.sendall(ANSWER.pack(OK, GRANTED.size) + GRANTED.pack(0, nbytes))
+
+
+class PlayedOwner:
+    """An owner that takes all that comes, and answers it when the test says so.
+
+    :ivar heard: each write that came: the number of its order, its lease, and its bytes.
+    :ivar rows: of how many writes each request was.
+    :ivar connections: how many were made.
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, int, bytes]] = []
+        self.rows: list[int] = []
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._socks: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def address(self, number: int) -> str:
+        """That of order ``number``."""
+        return f"tcp:127.0.0.1:{self._listener.getsockname()[1]}/{number:032x}"
+
+    def say(self, answers: bytes) -> None:
+        """On the newest connection."""
+        self._socks[-1].sendall(answers)
+
+    def cut(self) -> None:
+        """Close the newest connection."""
+        self._socks[-1].shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(sock,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        sock.sendall(GREETING)
+        with sock, suppress(OSError):
+            _read(sock, REQUEST.size)
+            self._socks.append(sock)
+            self.connections += 1
+            sock.sendall(ANSWER.pack(OK, GRANTED.size) + GRANTED.pack(0, 1 << 40))
+            while True:
+                heads = [_read(sock, REQUEST.size)]
+                _, op, _, _, _, count, _ = REQUEST.unpack(heads[0])
+                if op == ROW:
+                    heads = [_read(sock, REQUEST.size) for _ in range(count)]
+                self.rows.append(len(heads))
+                for head in heads:
+                    _, _, token, lease, _, _, nbytes = REQUEST.unpack(head)
+                    data = _read(sock, nbytes)
+                    self.heard.append((int.from_bytes(token, "big"), lease, data))
+
+    def __enter__(self) -> PlayedOwner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in self._socks:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+
+
+def _read(sock: socket.socket, nbytes: int) -> bytes:
+    data = sock.recv(nbytes, socket.MSG_WAITALL) if nbytes else b""
+    if len(data) < nbytes:
+        raise ConnectionResetError
+    return data

@@ -28,6 +28,7 @@ from entrepot.errors import (  # noqa: E402
 from entrepot.mediums import ShmMedium, shm  # noqa: E402
 from entrepot.mediums.owned import random_token  # noqa: E402
 from entrepot.testing import MediumContract  # noqa: E402
+from tests.integration.needs import lacking  # noqa: E402
 
 PLACE = "entrepot-" + "f0" * 16
 ADDRESS = f"shm:{PLACE}"
@@ -77,6 +78,17 @@ def test_the_whole_segment_is_allocated_at_once() -> None:
         assert path_of(medium).stat().st_blocks * 512 >= medium.nbytes
 
 
+def test_what_can_never_fit_is_refused_before_a_page_of_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def taken(*_: object) -> None:
+        raise AssertionError("memory was taken")
+
+    monkeypatch.setattr("entrepot.mediums.huge.allocate", taken)
+    with pytest.raises(SharedMemoryTooSmall, match=str(100_000 << 30)):
+        ShmMedium.create(100_000 << 30, 1)
+
+
 def test_only_its_user_may_open_it_unless_asked_for() -> None:
     with ShmMedium.create(8, 1) as medium:
         assert stat.S_IMODE(path_of(medium).stat().st_mode) == 0o600
@@ -89,8 +101,9 @@ def test_only_its_user_may_open_it_unless_asked_for() -> None:
         os.umask(before)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes another user's identity, as root")
 def test_another_user_is_told_what_to_do() -> None:
+    if os.geteuid() != 0:
+        lacking("takes another user's identity, which root may")
     script = (
         "import os, sys; from entrepot.mediums import attach\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"

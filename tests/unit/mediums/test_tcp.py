@@ -13,15 +13,22 @@ from entrepot.errors import (  # noqa: E402
     Fenced,
     MediumError,
     MediumGone,
+    ProductTooLarge,
     SlotOutOfRange,
 )
 from entrepot.mediums import Medium, TCPMedium, attach  # noqa: E402
+from entrepot.mediums.base import checksum_of  # noqa: E402
+from entrepot.mediums.receipt import Receipt  # noqa: E402
 from entrepot.mediums.tcp_wire import (  # noqa: E402
+    BUSY,
     FENCED,
     OFFER,
+    OK,
     OUT_OF_RANGE,
+    WRITE,
 )
 from entrepot.testing import MediumContract  # noqa: E402
+from tests.unit.mediums.places import place  # noqa: E402
 from tests.unit.mediums.tcp_ends import (  # noqa: E402
     LIMIT_S,
     RawSupplier,
@@ -53,6 +60,17 @@ class TestTCPMedium(MediumContract):
 
     def make(self, slot_nbytes: int, slots: int, *, poison: bool = False) -> TCPMedium:
         return TCPMedium.create(slot_nbytes, slots, poison=poison)
+
+
+def busy(medium: TCPMedium) -> bool:
+    """Whether a supplier writes or reads, or waits to."""
+    return any(line.busy.locked() for line in list(medium._owner_end._lines))
+
+
+def until_done(receipt: Receipt) -> None:
+    while not receipt.done:
+        receipt.post.wait()
+    assert receipt.error is None
 
 
 # --- who may ----------------------------------------------------------------------------
@@ -264,6 +282,152 @@ def test_taking_an_input_back_stops_who_is_reading() -> None:
             assert b"n" not in said
 
 
+def test_who_reads_an_input_before_it_is_written_waits_for_it() -> None:
+    nbytes = 100_000
+    with tcp(nbytes, 2) as medium:
+        given = medium.grant_ahead(0, nbytes)
+        with RawSupplier(medium).line(given) as early:
+            early.read(given, 0, nbytes)
+            until(lambda: busy(medium))
+            medium.write(0, b"i" * nbytes)
+            early.sock.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                early.sock.recv(1)
+            early.sock.settimeout(LIMIT_S)
+            medium.filled(0)
+            assert early.answer() == (OK, b"i" * nbytes)
+            early.read(given, 0, 3)
+            assert early.answer() == (OK, b"iii")
+
+
+@pytest.mark.parametrize("how", ["revoke", "grant", "close"])
+def test_an_input_that_is_not_written_keeps_nobody(how: str) -> None:
+    """Its order ended, its slot is another's, or its client left."""
+    with tcp(64, 1) as medium:
+        given = medium.grant_ahead(0, 64)
+        with RawSupplier(medium).line(given) as waiting:
+            waiting.read(given, 0, 64)
+            until(lambda: busy(medium))
+            began = time.monotonic()
+            {
+                "revoke": lambda: medium.revoke(0),
+                "grant": lambda: medium.grant(0, 64, readonly=True),
+                "close": medium.close,
+            }[how]()
+            assert time.monotonic() - began < 5
+            said = waiting.wait_hung_up()
+            assert OK not in said[:1]
+
+
+def test_an_input_that_is_not_written_is_not_waited_for_without_end() -> None:
+    with tcp(64, 1, timeout_s=0.3) as medium:
+        given = medium.grant_ahead(0, 64)
+        with RawSupplier(medium).line(given) as waiting:
+            waiting.read(given, 0, 64)
+            status, sentence = waiting.answer()
+            assert (status, b"not written within 0.3 s" in sentence) == (BUSY, True)
+            medium.filled(0)
+            waiting.read(given, 0, 64)
+            assert waiting.answer() == (OK, bytes(64))
+
+
+@pytest.mark.parametrize("nbytes", [9_000, 300_000, 3 << 20, 5 << 20])
+def test_the_checksum_of_what_was_written_is_that_of_what_is_there(nbytes: int) -> None:
+    with tcp(nbytes, 2) as medium, attach(slot(medium, 1)) as supplier:
+        start = medium.offset(1)
+        for letter in (b"a", b"b"):
+            supplier.write(start, letter * nbytes, nbytes, lease=1)
+            assert medium.checksum_written(start, nbytes) == checksum_of(letter * nbytes)
+        until(lambda: not busy(medium))
+        supplier.write(start, b"c" * 20_000, nbytes, lease=1) if nbytes > 20_000 else None
+        there = medium.read(start, nbytes)
+        assert medium.checksum_written(start, nbytes) == checksum_of(there)
+
+
+def test_a_write_comes_into_the_memory_that_was_aimed_at() -> None:
+    nbytes = 300_000
+    with tcp(nbytes, 2) as medium:
+        order = slot(medium, 1)
+        start = medium.offset(1)
+        memory = bytearray(b"m" * 200_000)
+        medium.aim(start, memoryview(memory))
+        with attach(order) as supplier:
+            for letter, more in ((b"a", 0), (b"b", -1), (b"c", 1), (b"d", 0)):
+                size = len(memory) + more
+                data = letter * size
+                supplier.write(start, data, nbytes, lease=1)
+                landed = medium.landed(start)
+                assert (landed is not None) == (size == len(memory))
+                assert medium.read(start, size) == medium.view(start, size) == data
+                assert medium.checksum(start, size) == checksum_of(data)
+                assert medium.checksum_written(start, size) == checksum_of(data)
+            assert memory == b"d" * 200_000
+            medium.revoke(start)
+            assert medium.view(start, 5).tobytes() == b"ddddd"
+            medium.released(1)
+            assert medium.view(start, 5).tobytes() == b"ccccc"
+
+
+def test_who_was_stopped_writes_no_more_to_memory_that_was_aimed_at() -> None:
+    nbytes = 1 << 20
+    with tcp(nbytes, 1) as medium:
+        order = slot(medium)
+        memory = bytearray(nbytes)
+        medium.aim(0, memoryview(memory))
+        with RawSupplier(medium).line(order) as zombie:
+            zombie.ask(WRITE, order, lease=1, nbytes=nbytes)
+            zombie.push(b"z" * (nbytes // 2))
+            until(lambda: memory[nbytes // 4])
+            medium.revoke(0)
+            memory[:] = bytes(nbytes)  # it is its owner's again
+            zombie.push(b"z" * (nbytes // 2))
+            zombie.wait_hung_up()
+            assert memory == bytes(nbytes)
+            assert medium.landed(0) is None
+
+
+def test_a_product_in_parts_is_one() -> None:
+    parts = [b"head", b"", b"x" * 5_000_000, b"tail" * 3000]
+    flat = [memoryview(part) for part in parts]
+    whole = b"".join(parts)
+    with tcp(len(whole), 2) as medium:
+        with attach(slot(medium)) as supplier:
+            made = supplier.write_parts(0, flat, len(whole), lease=1)
+            assert (made, medium.read(0, len(whole))) == (checksum_of(whole), whole)
+            with pytest.raises(ProductTooLarge):
+                supplier.write_parts(0, [*flat, memoryview(b"x")], len(whole), lease=1)
+        start = medium.offset(1)
+        for several in (flat, flat[:2], flat[3:], []):
+            whole = b"".join(several)
+            with attach(slot(medium, 1)) as supplier:
+                small = [memoryview(bytearray(part)) for part in several]
+                made, receipt = supplier.post_parts(start, small, medium.slot_nbytes, lease=1)
+                for part in small:
+                    part[:] = bytes(len(part))  # the function's own, once it was posted
+                if receipt is not None:
+                    until_done(receipt)
+                assert (made, medium.read(start, len(whole))) == (checksum_of(whole), whole)
+
+
+def test_memory_of_an_input_is_used_again_and_never_while_somebody_looks() -> None:
+    nbytes = 200_000
+    with tcp(nbytes, 1) as medium:
+        medium.write(0, b"1" * nbytes)
+        with attach(medium.grant(0, nbytes, readonly=True)) as supplier:
+            first = supplier.view(0, nbytes)
+            medium.write(0, b"2" * nbytes)
+            second = supplier.view(0, nbytes)
+            assert first == b"1" * nbytes
+            assert second == b"2" * nbytes
+            again = place(first)
+            del first
+            medium.write(0, b"3" * nbytes)
+            third = supplier.view(0, nbytes)
+            assert place(third) == again
+            assert second == b"2" * nbytes
+            assert third == b"3" * nbytes
+
+
 def test_rights_come_and_go_while_suppliers_write() -> None:
     """Whoever holds the slot is alone in it, whatever else is sent at it."""
     nbytes = 300_000
@@ -301,6 +465,7 @@ def test_rights_come_and_go_while_suppliers_write() -> None:
             lease = medium.written(0)
             if lease:
                 product = medium.view(0, nbytes).tobytes()
+                assert medium.checksum_written(0, nbytes) == checksum_of(product)
                 assert product == lease.to_bytes(4, "big") * (nbytes // 4)
                 time.sleep(0.0005)  # somebody looks at it for a while
                 assert medium.view(0, nbytes) == product

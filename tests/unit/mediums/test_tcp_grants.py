@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from entrepot.mediums.tcp_grants import Grant, Grants, Refusal
 from entrepot.mediums.tcp_wire import FENCED, OUT_OF_RANGE, REST, TOO_LARGE
@@ -150,6 +150,70 @@ def test_what_was_written_is_known_until_the_slot_is_granted_anew() -> None:
     assert grants.written(0) == 0
 
 
+def test_a_checksum_is_that_of_the_last_write_alone() -> None:
+    grants = granted()
+    grant, _ = grants.begin_write(A, 7, 0, 100, 60, "line")
+    first = grant.writes
+    grants.end_write(grant, "line", True)
+    assert grants.checksum(0, 60) is None
+    grants.summed(grant, first, 60, 5)
+    assert [grants.checksum(0, nbytes) for nbytes in (60, 61, 0)] == [5, None, None]
+    grants.begin_write(A, 7, 0, 100, 60, "line")
+    assert grants.checksum(0, 60) is None
+    grants.summed(grant, first, 60, 5)  # which took so long
+    assert grants.checksum(0, 60) is None
+    grants.summed(grant, grant.writes, 60, 6)
+    grants.remove(0)
+    assert grants.checksum(0, 60) == 6  # for who serves it
+    grants.summed(grant, grant.writes, 60, 7)
+    assert grants.checksum(0, 60) == 6
+    grants.add(A, 0, 100, False)
+    assert grants.checksum(0, 60) is None
+    grants.summed(grant, grant.writes, 60, 7)  # of what another token wrote
+    assert grants.checksum(0, 60) is None
+
+
+def test_memory_is_aimed_at_by_a_write_of_just_its_size() -> None:
+    grants = granted()
+    memory = memoryview(bytearray(60))
+    slots = memoryview(bytearray(512))
+    grants.aim(0, memory)
+    for offset, nbytes, there in ((0, 60, True), (0, 61, False), (40, 60, False), (0, 60, True)):
+        grant, _ = grants.begin_write(A, 7, offset, 100 - offset, nbytes, "line")
+        assert (grant.target(slots, offset, nbytes) is memory) == there
+        assert len(grant.target(slots, offset, nbytes)) == nbytes
+        assert grants.landed(0) is None
+        grants.end_write(grant, "line", True)
+        assert grants.landed(0) is (memory if there else None)
+    grants.remove(0)
+    assert grants.landed(0) is memory  # for who serves it
+    grants.let_go(0)
+    assert grants.landed(0) is None
+    grants.add(A, 0, 100, False)
+    write(grants, A, 0, 7, "line")
+    assert grants.landed(0) is None
+
+
+def test_memory_that_was_not_written_whole_has_nothing() -> None:
+    grants = granted()
+    grants.aim(0, memoryview(bytearray(60)))
+    grant, _ = grants.begin_write(A, 7, 0, 100, 60, "line")
+    grants.end_write(grant, "line", False)
+    assert grants.landed(0) is None
+
+
+def test_an_input_that_was_granted_ahead_is_filled_once() -> None:
+    grants = granted()
+    grants.add(B, 128, 100, True, False)
+    assert not grants.find(B).filled
+    grants.fill(0)
+    grants.fill(7)
+    assert not grants.find(B).filled
+    grants.fill(128)
+    assert grants.find(B).filled
+    assert grants.find(A).filled
+
+
 def test_it_holds_no_more_than_a_grant_a_slot() -> None:
     grants = granted()
     for number in range(1000):
@@ -171,6 +235,8 @@ class Rights(RuleBasedStateMachine):
         self.writer: dict[int, int] = {}
         self.last: dict[int, tuple[int, bool]] = {}
         self.stopped: set[int] = set()
+        self.newest: dict[int, int] = {}
+        self.ended: dict[int, int] = {}
 
     def number(self) -> int:
         self.made += 1
@@ -182,6 +248,7 @@ class Rights(RuleBasedStateMachine):
         self.stopped |= set(self.grants.add(token, offset, 100, False))
         self.good[offset] = token
         self.last.pop(offset, None)
+        self.newest.pop(offset, None)
         if offset in self.writer:
             assert self.writer.pop(offset) in self.stopped
         return token, offset
@@ -206,22 +273,39 @@ class Rights(RuleBasedStateMachine):
         self.stopped |= set(stopped)
         if offset in self.writer:
             assert self.writer[offset] in self.stopped
-        self.writer[offset] = line
+        self.writer[offset] = self.newest[offset] = line
         self.last[offset] = (lease, False)
         return grant, offset, lease, line
 
-    @rule(write=consumes(writes), complete=st.booleans())
+    @rule(write=writes, complete=st.booleans())
     def end(self, write: tuple[Grant[int], int, int, int], complete: bool) -> None:
         grant, offset, lease, line = write
-        if not line:
+        if not line or line in self.ended:
             return
         if self.writer.get(offset) == line:
             self.grants.end_write(grant, line, complete)
             del self.writer[offset]
             self.last[offset] = (lease, complete)
+            self.ended[line] = grant.writes
         else:
             with refused(FENCED):
                 self.grants.end_write(grant, line, complete)
+
+    @rule(write=writes, nbytes=st.sampled_from([99, 100]))
+    def sum(self, write: tuple[Grant[int], int, int, int], nbytes: int) -> None:
+        grant, offset, _, line = write
+        if line not in self.ended:
+            return
+        self.grants.summed(grant, self.ended[line], nbytes, line)
+        if self.good.get(offset) == grant.token and self.newest.get(offset) == line:
+            assert self.grants.checksum(offset, nbytes) == line
+
+    @invariant()
+    def a_checksum_is_of_what_was_written_last(self) -> None:
+        for offset in (0, 128):
+            for nbytes in (99, 100):
+                checksum = self.grants.checksum(offset, nbytes)
+                assert checksum in (None, self.newest.get(offset))
 
     @invariant()
     def what_is_written_is_the_last_write_and_complete(self) -> None:

@@ -14,6 +14,7 @@ from entrepot.errors import (
     MediumError,
 )
 from entrepot.mediums import attach
+from tests.integration.needs import lacking
 from tests.unit.mediums.tcp_ends import (
     place,
     slot,
@@ -32,7 +33,7 @@ def test_nobody_beyond_this_machine_can_connect_unless_told() -> None:
 @pytest.mark.parametrize("host", ["::1", "localhost", "127.0.0.2"])
 def test_it_listens_by_version_6_and_by_name(host: str) -> None:
     if host == "::1" and not has_version_6():
-        pytest.skip("this machine has no IPv6")
+        lacking("this machine has no IPv6")
     with tcp(host=host) as medium, attach(slot(medium)) as supplier:
         shown = f"[{host}]" if ":" in host else host
         assert medium.address.startswith(f"tcp:{shown}:")

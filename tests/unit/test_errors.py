@@ -1,0 +1,33 @@
+"""What the errors say in the end, and that all have one root."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrepot import errors
+from entrepot.errors import EntrepotError, OrderFailed
+
+
+@pytest.mark.parametrize(
+    ("attempts", "said"),
+    [
+        ((), "nothing was tried"),
+        (("a: E: x",), "a: E: x"),
+        (("a: E: x",) * 5, "a: E: x (5 times)"),
+        (("a: E: x", "b: E: x", "a: E: x", "b: F: y"), "a: E: x (2 times); b: E: x; b: F: y"),
+    ],
+)
+def test_the_same_failure_is_said_once_with_its_count(attempts: tuple[str, ...], said: str) -> None:
+    error = OrderFailed("c1", "layer_3", "attempts", attempts)
+    assert str(error) == f"order c1 for 'layer_3' failed (attempts): {said}"
+    assert error.attempts == attempts, "for a program each is there"
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, EntrepotError)
+    ]
+    codes = {kind.__name__: kind.code for kind in kinds if "code" in vars(kind)}
+    assert len(set(codes.values())) == len(codes)
