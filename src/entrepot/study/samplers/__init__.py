@@ -1,0 +1,5 @@
+"""Where to look: samplers, one file a method."""
+
+from entrepot.study.samplers.base import History, Sampler
+
+__all__ = ["History", "Sampler"]
