@@ -1,0 +1,201 @@
+"""Serving a stage: a request of an order's input, its reply in the order's slot."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from entrepot.arguments import checked_text
+from entrepot.errors import (
+    BadStageMessage,
+    Closed,
+    PatternRefused,
+    ProductTooLarge,
+    StageMismatch,
+)
+from entrepot.market.party import party_name
+from entrepot.market.supplier import Supplier, Work
+from entrepot.mediums.spare import own
+from entrepot.settings import SupplierSettings
+from entrepot.stages.protocol import (
+    REPLY,
+    REQUEST,
+    Reply,
+    Request,
+    checked_name,
+    product_of,
+    said_of,
+)
+from entrepot.stages.values import Value
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from entrepot.contract import Contract
+
+Answer: TypeAlias = tuple[Reply, Mapping[str, object]]
+
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """A supplier of one stage. ``answer`` makes replies; what it raises is a reply as well.
+
+    :param verbs: what is served of the stage.
+    :param contract: what callers have to agree on: one whose client has another is refused, and
+        told the difference.
+    :param exclusive: nobody else may serve the stage. One that may just be dying is waited for, as
+        long as the setting ``timeout_s`` says.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        stage: str,
+        verbs: Sequence[str],
+        answer: Callable[[Request, dict[str, Value]], Answer],
+        *,
+        version: str,
+        name: str,
+        exclusive: bool,
+        settings: SupplierSettings | None,
+        contract: Contract | None = None,
+    ) -> None:
+        self.endpoint = checked_text("endpoint", endpoint)
+        self.stage = checked_name(stage)
+        self.version = checked_text("version", version, 512)
+        self.name = party_name(name)
+        self._answer = answer
+        patterns = [product_of(stage, verb).replace(".", r"\.") for verb in verbs]
+        self._supplier = Supplier(
+            self.endpoint,
+            dict.fromkeys(patterns, self._fill),
+            name=self.name,
+            credit=1,
+            exclusive=exclusive,
+            contracts=None if contract is None else dict.fromkeys(patterns, contract),
+            settings=settings,
+        )
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    # --- one order ----------------------------------------------------------------------
+
+    def _fill(self, work: Work, out: memoryview) -> list[Any]:
+        try:
+            reply, values = self._answered(work)
+            reply.host = self.name
+            message = REPLY.encode(reply, values)
+            if message.nbytes > len(out):
+                raise ProductTooLarge(
+                    f"the reply of stage {self.stage!r} has {message.nbytes} bytes, and the "
+                    f"client's slots have {len(out)}; make its medium with larger slots"
+                )
+        except Exception as error:
+            code, sentence = said_of(error)
+            logger.warning(
+                "a call of a stage failed",
+                extra={"stage": self.stage, "product_id": work.product_id, "why": error},
+            )
+            message = REPLY.encode(Reply(code=code, error=sentence, host=self.name))
+        return message.parts
+
+    def _answered(self, work: Work) -> Answer:
+        if work.input is None:
+            raise BadStageMessage(f"an order of {work.product_id!r} came without an input")
+        request, values = REQUEST.decode(_own(work.input))
+        if product_of(request.stage, request.verb) != work.product_id:
+            raise BadStageMessage(
+                f"an order of {work.product_id!r} came with a request for {request.verb!r:.40} of "
+                f"stage {request.stage!r:.80}"
+            )
+        if request.wants not in ("", self.version):
+            raise StageMismatch(
+                f"version {request.wants!r} of stage {self.stage!r} is wanted, and {self.name} has "
+                f"version {self.version!r}; install the same on both, or ask for that one"
+            )
+        return self._answer(request, values)
+
+    # --- life ---------------------------------------------------------------------------
+
+    def run(
+        self, stop_event: threading.Event | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Serve in this thread, until :meth:`stop`, a signal, or the broker's TERMINATE.
+
+        :param stop_event: ends it likewise once it is set.
+        :param timeout_s: seconds to be without a broker; without it, as long as it takes.
+        :raises PatternRefused: another serves the stage, and one of the two is to be alone.
+        """
+        self._supplier.run(stop_event, timeout_s=timeout_s)
+
+    def start(self) -> Self:
+        """Serve in a thread of its own; returns at once. See :meth:`wait_registered`."""
+        if self._thread is not None:
+            raise Closed(f"the server of stage {self.stage!r} was started before; make another one")
+        self._thread = threading.Thread(target=self._run_apart, name=f"stage {self.stage}")
+        self._thread.start()
+        return self
+
+    def _run_apart(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self._error = error
+            logger.error("a stage's server ended", extra={"stage": self.stage, "why": error})
+
+    def wait_registered(self, timeout_s: float | None = None) -> None:
+        """Wait until a broker knows the stage; after :meth:`start`, or beside :meth:`run`.
+
+        :raises BrokerUnavailable: none did in ``timeout_s``, by default the setting's.
+        :raises PatternRefused: another serves the stage, and one of the two is to be alone.
+        """
+        try:
+            self._supplier.wait_registered(timeout_s)
+        except (Closed, PatternRefused):
+            if self._thread is not None:
+                self._thread.join(timeout_s)  # it has said why, or is about to
+            if self._error is None:
+                raise
+        if self._error is not None:
+            raise self._error
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Have it finish what it has begun and end, from any thread. See ``Supplier.stop``."""
+        self._supplier.stop(timeout_s)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._supplier.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if self._thread is not None and self._thread is not threading.current_thread():
+                self.stop()
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.stage!r}, {self.name}>"
+
+
+def _own(data: memoryview) -> memoryview:
+    """The request in memory that nobody else writes to, and that may be kept."""
+    return own(data) or memoryview(bytearray(data))
