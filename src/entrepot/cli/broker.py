@@ -44,7 +44,7 @@ def command(
 
     setup(log_level)
     broker = Broker(frontend, backend, settings=SETTINGS)
-    over = threading.Event()
+    over = threading.Event()  # never set by a signal handler: that might wait for itself
     told: list[signal.Signals] = []
     faults: list[threading.ExceptHookArgs] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from entrepot.cli import Lazy
+from entrepot.cli.commands import Lazy
 
 
 class ClientCommands(Lazy):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from typing import Annotated, Any
 
@@ -11,14 +9,17 @@ import typer
 
 from entrepot.cli import output
 from entrepot.cli.asking import asking
-from entrepot.cli.options import Json, current, setting
-from entrepot.cli.signals import exit_code, on_stop
-from entrepot.errors import OrderTimeout
+from entrepot.cli.options import Json, current, seconds, setting
+from entrepot.cli.signals import exit_code
+from entrepot.errors import NoSuchSupplier, OrderTimeout
 
 SETTINGS = current()
 
 LOOK_S = 0.2
 """Seconds between two looks at who is still there."""
+
+NAMED = 20
+"""Suppliers that are named to somebody who asked for another."""
 
 
 def command(
@@ -34,7 +35,7 @@ def command(
         typer.Option(
             "--wait",
             metavar="SECONDS",
-            min=0,
+            parser=seconds(0),
             help="Seconds to wait until they have left; 0 asks them and returns.",
         ),
     ] = SETTINGS.supplier.drain_s + 10,
@@ -45,23 +46,20 @@ def command(
 ) -> None:
     """Ask suppliers to finish what they hold and leave.
 
-    They get no new orders from then on; what waits stays with the broker for other suppliers.
+    They get no new orders from then on; what waits stays with the broker for other suppliers. A
+    name that no supplier has is an error.
 
     \b
     Examples:
       entrepot drain --name gpu-3
       entrepot drain
     """
-    over = threading.Event()
-    stopped: list[signal.Signals] = []
-
-    def stop(number: signal.Signals) -> None:
-        stopped.append(number)
-        over.set()
-
-    with on_stop(stop), asking(frontend, timeout) as client:
-        before = _there(client.stats(), name)
+    with asking(frontend, timeout) as (client, stopper):
+        stats = client.stats()
+        before = _there(stats, name)
         told = client.drain(name)
+        if name is not None and not told and not before:
+            raise NoSuchSupplier(_nobody(name, stats))
         if json:
             output.emit("draining", told=told, suppliers=[each["name"] for each in before])
         else:
@@ -81,8 +79,8 @@ def command(
             known = {session: there[session] for session in known}
             if not known:
                 return
-            if over.wait(LOOK_S):
-                raise typer.Exit(exit_code(stopped[0]))
+            if stopper.rest(LOOK_S) and stopper.number is not None:
+                raise typer.Exit(exit_code(stopper.number))
             if time.monotonic() > deadline:
                 names = ", ".join(f"{e['name']} (holds {e['holds']})" for e in known.values())
                 raise OrderTimeout(f"not left after {wait:g} s: {names}; they still finish")
@@ -90,6 +88,18 @@ def command(
 
 def _there(stats: dict[str, Any], name: str | None) -> list[dict[str, Any]]:
     return [each for each in stats["suppliers"]["list"] if name in (None, each["name"])]
+
+
+def _nobody(name: str, stats: dict[str, Any]) -> str:
+    """That there is no such supplier, and who there is."""
+    names = sorted({output.shown(each["name"], 60) for each in stats["suppliers"]["list"]})
+    if not names:
+        there = "there is none at all"
+    elif len(names) <= NAMED:
+        there = f"there are {', '.join(names)}" if len(names) > 1 else f"there is {names[0]}"
+    else:
+        there = f"there are {', '.join(names[:NAMED])} and {len(names) - NAMED:,} more"
+    return f"no supplier is named {output.shown(name, 60)!r}; {there} (`entrepot stats` shows them)"
 
 
 def _suppliers(count: int) -> str:

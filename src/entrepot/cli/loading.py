@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from entrepot.arguments import checked_function
 from entrepot.errors import ConfigurationError
 
 FORM = "package.module:function, such as mine:make for `make` in mine.py here"
@@ -20,7 +21,8 @@ def load_function(name: str) -> Callable[..., Any]:
 
     Raises:
         ConfigurationError: the name has another form, there is no such module or function, the
-            module fails while it is imported (said with file and line), or it is not callable.
+            module fails while it is imported (said with file and line), or what it names cannot be
+            called, or is async or a generator.
     """
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path or module_name.startswith("."):
@@ -42,7 +44,8 @@ def load_function(name: str) -> Callable[..., Any]:
             f"{name!r} is of type {type(found).__name__} and cannot be called; give a "
             f"function that takes a product's name and returns its bytes"
         )
-    return found  # type: ignore[no-any-return]
+    function: Callable[..., Any] = checked_function(repr(name), found)
+    return function
 
 
 def _module(name: str) -> Any:

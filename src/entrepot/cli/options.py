@@ -1,27 +1,21 @@
-"""What the commands' options share: defaults from the settings, sizes with units, names."""
+"""What the commands' options share: defaults from the settings, sizes and times, names."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from pydantic.fields import FieldInfo
 
+from entrepot.arguments import LONGEST_S
+from entrepot.errors import ConfigurationError
 from entrepot.logs import LEVELS
 from entrepot.settings import Settings, read_settings, variable
+from entrepot.sizes import parse_size
 
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "kb": 1000,
-    "mb": 1000**2,
-    "gb": 1000**3,
-    "kib": 1 << 10,
-    "mib": 1 << 20,
-    "gib": 1 << 30,
-}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+BOUNDS = {"ge": "min", "le": "max"}
+"""A setting's limits, and what an option calls them."""
 
 
 def current() -> Settings:
@@ -40,10 +34,16 @@ def setting(path: str, *flags: str, metavar: str, help: str = "", **more: Any) -
     """An option for the setting ``section.name``: its description, limits and variable."""
     section, _, name = path.partition(".")
     known = field(section, name)
-    for bound, given in (("ge", "min"), ("le", "max")):
-        for limit in known.metadata:
-            if hasattr(limit, bound) and "parser" not in more:
-                more.setdefault(given, getattr(limit, bound))
+    limits = {
+        bound: getattr(limit, bound)
+        for limit in known.metadata
+        for bound in ("ge", "le")
+        if hasattr(limit, bound)
+    }
+    if metavar == "SECONDS":
+        more["parser"] = seconds(limits.get("ge"), limits.get("le", LONGEST_S))
+    elif "parser" not in more:
+        more |= {given: limits[bound] for bound, given in BOUNDS.items() if bound in limits}
     return typer.Option(
         *flags,
         metavar=metavar,
@@ -53,24 +53,34 @@ def setting(path: str, *flags: str, metavar: str, help: str = "", **more: Any) -
     )
 
 
-def parse_size(text: str) -> int:
-    """``1MiB``, ``64 KiB``, ``1.5MB`` or ``4096`` as a number of bytes."""
-    match = _SIZE.fullmatch(str(text))
-    factor = _UNITS.get(match[2].lower()) if match else None
-    if match is None or factor is None:
-        raise typer.BadParameter(f"{text!r} is not a size such as 1MiB, 64KiB or 4096 (bytes)")
-    nbytes = int(float(match[1]) * factor)
-    if nbytes < 1:
-        raise typer.BadParameter(f"{text!r} is less than one byte")
-    return nbytes
+def size(text: str) -> int:
+    """For an option that takes a size: ``1MiB``, ``64 KiB``, ``1.5MB`` or ``4096`` (bytes)."""
+    try:
+        return parse_size(str(text))
+    except ConfigurationError as fault:
+        raise typer.BadParameter(str(fault)) from fault
 
 
-def show_size(nbytes: int) -> str:
-    """The shortest exact form of a size: ``1MiB``, ``1536``."""
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if nbytes % factor == 0:
-            return f"{nbytes // factor}{unit}"
-    return str(nbytes)
+def seconds(least: float | None = None, most: float = LONGEST_S) -> Callable[[str], float]:
+    """For an option that takes seconds: from ``least``, or more than 0 without it, to ``most``.
+
+    A time that is not finite is no time: ``nan`` would be over any limit and under none.
+    """
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a number of seconds") from None
+        enough = value > 0 if least is None else value >= least
+        if not enough or not value <= most:
+            low = "more than 0" if least is None else f"{least:g} or more"
+            raise typer.BadParameter(
+                f"{text!r} is not a time to wait: it is {low}, and at most {most:g} seconds"
+            )
+        return value
+
+    return parse
 
 
 def _level(value: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from entrepot.cli import Lazy, app
+from entrepot.cli.commands import Lazy, app
 from entrepot.settings import ENV_PREFIX
 
 HEAD = """\

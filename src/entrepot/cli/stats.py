@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from entrepot.cli import output
-from entrepot.cli.options import Json, current, setting
-from entrepot.cli.signals import on_stop
+from entrepot.cli.options import Json, current, seconds, setting
+from entrepot.errors import Closed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +30,10 @@ def command(
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", metavar="SECONDS", min=0.1, help="Seconds between two looks of --watch."
+            "--interval",
+            metavar="SECONDS",
+            parser=seconds(0.1),
+            help="Seconds between two looks of --watch; 0.1 at least.",
         ),
     ] = 1.0,
     timeout: Annotated[
@@ -47,19 +49,25 @@ def command(
     """
     from entrepot.cli.asking import asking
 
-    stopped = threading.Event()
-    with on_stop(lambda _: stopped.set()), asking(frontend, timeout) as client:
+    seen = False
+    with asking(frontend, timeout) as (client, stopper):
         screen = _screen() if watch and not json else nullcontext(None)
         with screen as live:
             while True:
-                stats = client.stats()
+                try:
+                    stats = client.stats()
+                except Closed:
+                    if seen and stopper.number is not None:
+                        return
+                    raise
                 if json:
                     output.emit("stats", **stats)
                 elif live is not None:
                     live.update(table(stats, frontend), refresh=True)
                 else:
                     output.console().print(table(stats, frontend))
-                if not watch or stopped.wait(interval):
+                seen = True
+                if not watch or stopper.rest(interval):
                     return
 
 

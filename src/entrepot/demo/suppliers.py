@@ -8,6 +8,11 @@ A family by pattern: the name says which batch, any supplier makes the same one,
 orders each once consumes exactly an epoch. ::
 
     entrepot supplier --serve entrepot.demo.suppliers:tokens --product 'sms/tokens/batch-\\d+'
+
+The same, for many orders in one call. ::
+
+    entrepot supplier --serve entrepot.demo.suppliers:tokens_of_many --batch 8 \\
+        --product 'sms/tokens/batch-\\d+'
 """
 
 from __future__ import annotations
@@ -15,10 +20,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 
 from entrepot.contract import Contract
 from entrepot.demo import sms, text
 from entrepot.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from entrepot.market.work import Work
 
 CLEAN_PRODUCT = "sms/clean"
 TOKENS_PRODUCT = "sms/tokens/batch-{}"
@@ -58,3 +67,8 @@ def tokens(name: str) -> bytearray:
     """The batch of token ids that the name asks for."""
     number = int(name.rpartition("-")[2])
     return TOKENS.encode(**epoch().token_batch(number))
+
+
+def tokens_of_many(works: list[Work]) -> list[bytearray]:
+    """The batches of token ids that the orders' names ask for, one for each."""
+    return [tokens(work.product_id) for work in works]

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from entrepot import __version__
-from entrepot.cli import Commands, Lazy, main
+from entrepot.cli import main
 from entrepot.cli.client import ClientCommands
+from entrepot.cli.commands import Commands, Lazy
 from entrepot.cli.reference import commands, page
 
 DOCS = Path(__file__).parents[3] / "docs"

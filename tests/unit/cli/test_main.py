@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from entrepot.cli import main
-from entrepot.cli.signals import exit_code, on_stop
 
 ABSENT = "tcp://127.0.0.1:1"  # nobody listens there
 
@@ -68,6 +66,11 @@ def test_with_json_a_fault_is_an_object_too(
         ["client", "pull"],
         ["client", "pull", "x", "--count", "0"],
         ["client", "pull", "x", "--slot-size", "huge"],
+        ["client", "pull", "x", "--timeout", "nan"],
+        ["client", "pull", "x", "--broker-timeout", "-1"],
+        ["stats", "--timeout", "soon"],
+        ["stats", "--interval", "0"],
+        ["drain", "--wait", "-1"],
         ["client", "pull", "x", "--json", "--output", "-"],
         ["supplier", "--serve", "json:dumps", "--product", "x", "--credit", "0"],
         ["stats", "--log-level", "info"],
@@ -148,17 +151,6 @@ def test_a_message_of_many_lines_is_told_in_one(
     monkeypatch.setattr("entrepot.cli.settings.current", fails)
     _, _, err = run(capsys, "settings")
     assert err == "error (configuration): one two tcp://***@host:1\n"
-
-
-def test_signals_are_calls_for_a_while_and_then_what_they_were() -> None:
-    heard: list[signal.Signals] = []
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with on_stop(heard.append):
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGINT)
-    assert heard == [signal.SIGTERM, signal.SIGINT]
-    assert [exit_code(number) for number in heard] == [143, 130]
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_the_search_path_is_not_changed_by_asking(capsys: pytest.CaptureFixture[str]) -> None:

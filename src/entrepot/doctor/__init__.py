@@ -1,4 +1,4 @@
-"""What is wrong with shared memory, the broker or a medium, and what mends it.
+"""What is wrong with shared memory, the broker, a medium or a store, and what mends it.
 
 Each check does the real thing: it makes a segment and writes to it, orders a product that it
 supplies itself, connects where suppliers would. What it finds is a list, worst last or not: whoever
@@ -12,12 +12,12 @@ import resource
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from entrepot.doctor.filesystem import NETWORK_FILESYSTEMS, filesystem_of
+from entrepot.doctor.finding import Finding, Level, sized, timed
 from entrepot.errors import EntrepotError
 from entrepot.market.client import Client
 from entrepot.market.supplier import Supplier
@@ -44,28 +44,6 @@ FEW_DESCRIPTORS = 1024
 
 CANARIES = 5
 """Products that are ordered to see whether the market works."""
-
-NETWORK_FILESYSTEMS = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "gpfs", "beegfs")
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    """It works, and something will hurt."""
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one look showed. ``remedy`` is a command or a change that mends it."""
-
-    subject: str
-    level: Level
-    said: str
-    remedy: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 # --- shared memory ----------------------------------------------------------------------
@@ -97,7 +75,7 @@ def _room(subject: str, directory: Path, client: ClientSettings, remedy: str) ->
         return
     free, total = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
     wanted = padded(client.slot_nbytes) * client.slots
-    said = f"{directory} has {_size(free)} of {_size(total)} free; a client takes {_size(wanted)}"
+    said = f"{directory} has {sized(free)} of {sized(total)} free; a client takes {sized(wanted)}"
     if wanted > free:
         yield Finding(subject, Level.FAIL, said, remedy)
     elif wanted * 2 > free:
@@ -126,7 +104,7 @@ def _leftovers(sweep: bool) -> Iterator[Finding]:
         yield Finding(
             "shm",
             Level.WARN,
-            f"{len(left)} segments of dead owners are left, {_size(nbytes)}",
+            f"{len(left)} segments of dead owners are left, {sized(nbytes)}",
             "entrepot doctor shm --sweep; the next client does so as well",
         )
 
@@ -165,7 +143,7 @@ def check_files(client: ClientSettings, supplier: SupplierSettings) -> Iterator[
         return
     root = Path(client.file_root)
     yield from _room("file", root, client, "free some room there, or ask for smaller slots")
-    kind = _filesystem_of(root)
+    kind = filesystem_of(root)
     if kind.startswith(NETWORK_FILESYSTEMS) and not client.file_network:
         yield Finding(
             "file",
@@ -178,23 +156,6 @@ def check_files(client: ClientSettings, supplier: SupplierSettings) -> Iterator[
         lambda: FilesystemMedium.create(1 << 16, 2, root=root, network=client.file_network),
         supplier.model_copy(update={"file_root": str(root)}),
     )
-
-
-def _filesystem_of(path: Path) -> str:
-    """The kind of file system that ``path`` is on, as the kernel calls it."""
-    best, kind = "", "unknown"
-    try:
-        resolved = str(path.resolve())
-        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return kind
-    for line in mounts.splitlines():
-        _, where, what, *_ = line.split(" ")
-        where = where.replace("\\040", " ")
-        inside = resolved == where or resolved.startswith(where.rstrip("/") + "/")
-        if inside and len(where) >= len(best):
-            best, kind = where, what
-    return kind
 
 
 def _trial(
@@ -217,7 +178,9 @@ def _trial(
     took = time.monotonic() - began
     if right:
         yield Finding(
-            subject, Level.OK, f"{_size(len(payload))} were written and read in {_time(took)}"
+            subject,
+            Level.OK,
+            f"{sized(len(payload))} were written and read in {timed(took)}",
         )
     else:
         yield Finding(
@@ -239,7 +202,7 @@ def check_broker(frontend: str, backend: str, *, timeout_s: float) -> Iterator[F
             yield Finding(
                 "broker",
                 Level.OK,
-                f"{frontend} answers in {_time(answered_s)}; "
+                f"{frontend} answers in {timed(answered_s)}; "
                 f"{stats['suppliers']['connected']} suppliers and "
                 f"{stats['clients']['connected'] - 1} other clients are connected",
             )
@@ -291,7 +254,7 @@ def _complaints(stats: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "broker",
             Level.WARN,
-            f"the oldest order has waited {_time(orders['oldest_age_s'])}, with "
+            f"the oldest order has waited {timed(orders['oldest_age_s'])}, with "
             f"{orders['queued']:,} queued",
             "start more suppliers, or give them more credit",
         )
@@ -335,7 +298,7 @@ def _canary(client: Client, backend: str, timeout_s: float) -> Iterator[Finding]
         yield Finding(
             "broker",
             Level.OK,
-            f"orders come through by shared memory, in {_time(statistics.median(took))} each",
+            f"orders come through by shared memory, in {timed(statistics.median(took))} each",
         )
     else:
         yield Finding("broker", Level.FAIL, "a product is not what its supplier made")
@@ -363,7 +326,7 @@ SUBJECTS = ("shm", "tcp", "file", "broker", "limits")
 
 def examine(
     subjects: tuple[str, ...], settings: Settings, *, sweep: bool = False
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, None]:
     """The findings about ``subjects``, as they are made."""
     client, supplier = settings.client, settings.supplier
     if "limits" in subjects:
@@ -376,16 +339,3 @@ def examine(
         yield from check_tcp(client, supplier)
     if "broker" in subjects:
         yield from check_broker(client.endpoint, supplier.endpoint, timeout_s=client.timeout_s)
-
-
-def _size(nbytes: int) -> str:
-    value = float(nbytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.2g} ms" if seconds < 1 else f"{seconds:.3g} s"
