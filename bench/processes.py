@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from contextlib import ExitStack
@@ -48,8 +49,12 @@ def say(line: str) -> None:
 
 def cpu_s(pid: int) -> float:
     """Seconds that a process spent on a core so far, over all its threads, to the nanosecond."""
-    tasks = Path(f"/proc/{pid}/task")
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
+    spent_ns = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        # A thread that ends between two looks takes its time with it.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            spent_ns += int((task / "schedstat").read_text().split()[0])
+    return spent_ns / 1e9
 
 
 def two_ends() -> tuple[str, str]:

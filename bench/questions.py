@@ -152,6 +152,37 @@ def overlap(figures: Figures, quick: bool) -> None:
             figures.add(overlap_ms=1000 * spent / count)
 
 
+# --- many orders in one call -------------------------------------------------------------
+
+CALL_S = 0.005
+TOGETHER = 16
+
+
+def together(figures: Figures, quick: bool) -> None:
+    """Orders a second where a call takes 5 ms however many it makes: 16 at once, or one."""
+    rounds, seconds = (3, 0.5) if quick else (5, 2.0)
+    with Processes() as processes:
+        broker, one, many, client = (processes.start(OURS) for _ in range(4))
+        frontend, backend = broker.ask("broker")
+        one.ask("supplier", backend=backend, patterns=["one"], call_s=CALL_S)
+        many.ask(
+            "supplier",
+            backend=backend,
+            patterns=["many"],
+            call_s=CALL_S,
+            batch=TOGETHER,
+            credit=2 * TOGETHER,
+        )
+        client.ask("client", frontend=frontend)
+        for product in ("one", "many"):
+            client.ask("pump", product=product, seconds=0.1)
+        for _ in range(rounds):
+            figures.add(
+                alone_per_s=client.ask("pump", product="one", seconds=seconds),
+                together_per_s=client.ask("pump", product="many", seconds=seconds),
+            )
+
+
 # --- loss -------------------------------------------------------------------------------
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
+import json
 import os
 import platform
 import statistics
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +18,8 @@ from typing import Any
 import zmq
 from rich.console import Console
 from rich.table import Table
+
+from bench.processes import say
 
 
 @dataclass(frozen=True)
@@ -38,49 +43,21 @@ class Bar:
         return f"{'at least' if self.at_least else 'at most'} {self.value:g}{of}"
 
 
-WHAT = {
-    "gated_per_s": "gated forwarder, 1 supplier: messages/s",
-    "gated4_per_s": "gated forwarder, 4 suppliers: messages/s",
-    "open_per_s": "open forwarder: messages/s",
-    "softs_per_s": "softs 0.1.2, 1 supplier: orders/s",
-    "softs4_per_s": "softs 0.1.2, 4 suppliers: orders/s",
-    "orders_per_s": "1 supplier, credit 1: orders/s",
-    "orders4_per_s": "4 suppliers, credit 1: orders/s",
-    "batched_per_s": "ORDERS of 16, credit 16: orders/s",
-    "p50_ratio": "one at a time, p50, over the gated forwarder's",
-    "scale_ratio": "10,000 waiting and 200 suppliers, over 10 and 1",
-    "shm_ratio": "shm, 16 MiB, 8 slots, credit 4, checked, over a memcpy into such a ring",
-    "shm_ratio_1mib": "shm, 1 MiB, 64 slots, credit 16, likewise",
-    "file_ratio": "a file in memory, 16 MiB, 8 slots, credit 4, checked, over the memcpy",
-    "tcp_ratio": "TCP, 16 MiB, 8 slots, credit 4, checked, over a bare loopback socket",
-    "tcp_ratio_64kib": "TCP, 64 KiB, 64 slots, credit 16, likewise",
-    "orders_tcp_per_s": "1 supplier, credit 1, over TCP: orders/s",
-    "overlap_ms": "generate 5 ms + consume 5 ms, credit 2, streamed: ms a sample",
-    "requeue_s": "kill -9 of a supplier, until another has its order: s",
-    "idle_cpu": "idle broker: share of a core",
-    "idle_rss_mb": "idle broker: resident memory, MB",
-}
-"""Every figure, in the order of the report."""
+@dataclass(frozen=True)
+class Subject:
+    """What a report is about.
 
-BARS = {
-    bar.figure: bar
-    for bar in (
-        Bar("orders_per_s", 0.5, over="gated_per_s"),
-        Bar("orders4_per_s", 0.5, over="gated4_per_s"),
-        Bar("batched_per_s", 0.7, over="open_per_s"),
-        Bar("p50_ratio", 1.4, at_least=False),
-        Bar("scale_ratio", 0.6),
-        Bar("shm_ratio", 0.5),
-        Bar("shm_ratio_1mib", 0.3),
-        Bar("file_ratio", 0.4),
-        Bar("tcp_ratio", 0.5),
-        Bar("tcp_ratio_64kib", 0.3),
-        Bar("overlap_ms", 6.0, at_least=False),
-        Bar("requeue_s", 1.5, at_least=False),
-        Bar("idle_cpu", 0.005, at_least=False),
-        Bar("idle_rss_mb", 60.0, at_least=False),
-    )
-}
+    :ivar title: over the table.
+    :ivar what: every figure, in the order of the report, and what it is.
+    :ivar bars: what figures must reach.
+    """
+
+    title: str
+    what: Mapping[str, str]
+    bars: tuple[Bar, ...]
+
+    def bar(self, name: str) -> Bar | None:
+        return next((bar for bar in self.bars if bar.figure == name), None)
 
 
 class Figures:
@@ -123,7 +100,7 @@ class Figures:
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
     def medians(self) -> dict[str, float]:
-        return {name: self.median(name) for name in WHAT if name in self}
+        return {name: self.median(name) for name in self._repeats}
 
 
 def machine() -> dict[str, Any]:
@@ -147,17 +124,17 @@ def _cpu() -> str:
     return platform.machine()
 
 
-def as_json(figures: Figures, quick: bool, spent_s: float) -> dict[str, Any]:
+def as_json(subject: Subject, figures: Figures, quick: bool, spent_s: float) -> dict[str, Any]:
     return {
         **figures.medians(),
         "ratios": {
-            name: figures.against(bar)
-            for name, bar in BARS.items()
-            if bar.over and name in figures and bar.over in figures
+            bar.figure: figures.against(bar)
+            for bar in subject.bars
+            if bar.over and bar.figure in figures and bar.over in figures
         },
         "details": figures.details(),
-        "bars": {name: bar.said() for name, bar in BARS.items() if name in figures},
-        "short": list(short(figures)),
+        "bars": {bar.figure: bar.said() for bar in subject.bars if bar.figure in figures},
+        "short": list(short(subject, figures)),
         "quick": quick,
         "spent_s": round(spent_s, 1),
         "machine": machine(),
@@ -165,29 +142,29 @@ def as_json(figures: Figures, quick: bool, spent_s: float) -> dict[str, Any]:
     }
 
 
-def short(figures: Figures) -> Iterable[str]:
+def short(subject: Subject, figures: Figures) -> Iterable[str]:
     """The figures that do not reach their bar."""
-    for name, bar in BARS.items():
-        there = name in figures and (bar.over is None or bar.over in figures)
+    for bar in subject.bars:
+        there = bar.figure in figures and (bar.over is None or bar.over in figures)
         if there and not bar.reached(figures.against(bar)):
-            yield name
+            yield bar.figure
 
 
-def show(figures: Figures, console: Console, facts: Mapping[str, Any]) -> None:
+def show(subject: Subject, figures: Figures, console: Console, facts: Mapping[str, Any]) -> None:
     """The table, for a person."""
-    table = Table(title="The market, measured", title_justify="left")
+    table = Table(title=subject.title, title_justify="left")
     table.add_column("what")
     table.add_column("median", justify="right")
     table.add_column("lowest to highest", justify="right")
     table.add_column("ratio", justify="right")
     table.add_column("must reach")
     table.add_column("")
-    missed = set(short(figures))
-    for name, what in WHAT.items():
+    missed = set(short(subject, figures))
+    for name, what in subject.what.items():
         if name not in figures:
             continue
         low, high = figures.spread(name)
-        bar = BARS.get(name)
+        bar = subject.bar(name)
         ratio, wanted, verdict = "", "", ""
         if bar is not None and (bar.over is None or bar.over in figures):
             ratio = f"{figures.against(bar):.2f}" if bar.over else ""
@@ -212,3 +189,33 @@ def number(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
+
+
+Question = Callable[[Figures, bool], None]
+"""Measures something: adds to the figures; quickly, if the second is True."""
+
+
+def main(doc: str, subject: Subject, questions: Mapping[str, Question]) -> int:
+    """The command line of a benchmark: asks the questions, shows the table, writes the JSON."""
+    arguments = argparse.ArgumentParser(description=doc)
+    arguments.formatter_class = argparse.RawDescriptionHelpFormatter
+    arguments.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    arguments.add_argument("--json", type=Path, metavar="PATH", help="write the figures there too")
+    arguments.add_argument("--only", choices=questions, help="one question alone")
+    asked = arguments.parse_args()
+    chosen = [asked.only] if asked.only else list(questions)
+    figures, began = Figures(), time.monotonic()
+    for number_, name in enumerate(chosen, 1):
+        started = time.monotonic()
+        say(f"[{number_}/{len(chosen)}] {name} ...")
+        questions[name](figures, asked.quick)
+        say(f"[{number_}/{len(chosen)}] {name}: {time.monotonic() - started:.1f} s")
+    spent_s = time.monotonic() - began
+    console = Console()
+    if not console.is_terminal:
+        console.width = 130
+    show(subject, figures, console, machine())
+    if asked.json:
+        found = as_json(subject, figures, asked.quick, spent_s)
+        asked.json.write_text(json.dumps(found, indent=2) + "\n")
+    return 0

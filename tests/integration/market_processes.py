@@ -24,11 +24,12 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from entrepot.mediums import filesystem, shm
+from tests.integration.market_hosts import Host, Hosts
 from tests.integration.market_products import Made
 from tests.integration.market_proxy import Proxy
 from tests.peer.process import CHECKOUT, LineProcess, ProcessFailed
 from tests.peer.raw import RawClient
-from tests.peer.waiting import LIMIT_S, until
+from tests.peer.waiting import LIMIT_S, until, until_stopped
 
 START_S = 60.0
 """How long the library may take to load on a busy machine."""
@@ -146,11 +147,7 @@ class Party(LineProcess):
     def stop(self) -> None:
         """SIGSTOP; returns when all of its threads stand still."""
         self.signal(signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.pid}/task")
-        until(
-            lambda: [(task / "stat").read_text().rpartition(")")[2][1] for task in tasks.iterdir()],
-            lambda states: set(states) == {"T"},
-        )
+        until_stopped(self.pid)
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -159,12 +156,6 @@ class Party(LineProcess):
     def terminate(self) -> None:
         """SIGTERM; does not wait."""
         self.signal(signal.SIGTERM)
-
-    def catches(self, number: int) -> bool:
-        """Whether it has a handler of its own for a signal."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        mask = status.partition("SigCgt:")[2].split()[0]
-        return bool(int(mask, 16) >> (number - 1) & 1)
 
     def ended(self, limit_s: float = LIMIT_S) -> int:
         """Its exit code, once it has ended by itself."""
@@ -197,17 +188,24 @@ class Market:
 
     :param transport: ``tcp``, or ``ipc``.
     :param medium: ``shm``, ``file`` or ``tcp``: what clients have products in.
+    :param hosts: machines to be on: the near one, for who is not put on the other by ``host``.
     :param settings: the broker's.
     :ivar parties: all that were started, also those that are no more.
     """
 
     def __init__(
-        self, nursery: Nursery, transport: str = "tcp", medium: str = "shm", **settings: Any
+        self,
+        nursery: Nursery,
+        transport: str = "tcp",
+        medium: str = "shm",
+        hosts: Hosts | None = None,
+        **settings: Any,
     ) -> None:
         self.settings = settings
         self.medium = medium
         self.parties: list[Party] = []
         self._nursery = nursery
+        self._here = None if hosts is None else hosts.near
         self._stack = ExitStack()
         self._killed: set[str] = set()
         # A socket's path may have 107 characters, and pytest's folders have names of tests.
@@ -216,7 +214,8 @@ class Market:
         if transport == "ipc":
             self.frontend, self.backend = f"ipc://{self.folder}/f", f"ipc://{self.folder}/b"
         else:
-            self.frontend, self.backend = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+            address = "127.0.0.1" if hosts is None else hosts.near.address
+            self.frontend, self.backend = (f"tcp://{address}:{free_port()}" for _ in range(2))
 
     # --- parties ------------------------------------------------------------------------
 
@@ -229,26 +228,38 @@ class Market:
 
     def supplier(self, *patterns: str, wait: bool = True, **options: Any) -> Party:
         """One that the broker knows, or, without ``wait``, one that was started."""
-        options = {"backend": self.backend, "patterns": patterns or (".*",)} | options
-        if self.medium == "file":
-            options["file_root"] = self.folder
-        party = self._add("supplier", **options)
+        party = self.begin_supplier(*patterns, **options)
         party.finish(timeout_s=START_S)
         if wait:
             party.ask("registered")
         return party
 
     def client(self, **options: Any) -> Party:
-        options = {"frontend": self.frontend, "medium": self.medium} | options
-        if self.medium == "file":
-            options = {"medium_options": {"root": self.folder}} | options
-        party = self._add("client", **options)
+        party = self.begin_client(**options)
         party.finish(timeout_s=START_S)
         return party
 
-    def proxy(self, endpoint: str) -> Proxy:
-        """A line to that endpoint which can be cut."""
-        return self._stack.enter_context(Proxy(endpoint))
+    def begin_supplier(self, *patterns: str, **options: Any) -> Party:
+        """One that has not said yet whether it was started; ``finish`` waits for that."""
+        known = {"backend": self.backend, "patterns": patterns or (".*",), "file_root": self.folder}
+        return self._add("supplier", **known | options)
+
+    def begin_client(self, **options: Any) -> Party:
+        """Likewise."""
+        options = {"frontend": self.frontend, "medium": self.medium} | options
+        host = options.get("host", self._here)
+        if options["medium"] == "file":
+            options = {"medium_options": {"root": self.folder}} | options
+        elif options["medium"] == "tcp" and host is not None:
+            options = {"medium_options": {"host": host.address}} | options
+        return self._add("client", **options)
+
+    def proxy(self, endpoint: str, host: Host | None = None) -> Proxy:
+        """A line to that endpoint which can be cut, and begins on a machine if one is given."""
+        if host is None:
+            return self._stack.enter_context(Proxy(endpoint))
+        with host.entered():
+            return self._stack.enter_context(Proxy(endpoint, host.address))
 
     def file_of(self, client: Party) -> Path:
         """The file that the client's products are in, if its medium has one."""
@@ -265,7 +276,21 @@ class Market:
         party.kill()
         self._killed.add(party.name)
 
-    def _add(self, kind: str, **options: Any) -> Party:
+    def bury(self, party: Party) -> None:
+        """Kill it, and keep nothing of it, so that thousands may be started.
+
+        :raises AssertionError: it had met an error.
+        """
+        self.kill(party)
+        said = party.said()
+        party.close()
+        self.parties.remove(party)
+        assert "Traceback" not in said, f"{party.name} {party.pid} had met an error\n{said}"
+
+    def _add(self, kind: str, host: Host | None = None, **options: Any) -> Party:
+        host = host or self._here
+        if host is not None:
+            options["network"] = host.network
         party = self._nursery.start(kind, **options)
         self.parties.append(party)
         return party
@@ -274,7 +299,10 @@ class Market:
 
     def stats(self) -> dict[str, Any]:
         """As a client sees them that comes and goes."""
-        with RawClient(self.frontend) as watcher:
+        with ExitStack() as stack:
+            if self._here is not None:
+                stack.enter_context(self._here.entered())
+            watcher = stack.enter_context(RawClient(self.frontend))
             watcher.hello()
             figures: dict[str, Any] = watcher.ask(b"STATS")["stats"]
             watcher.send(b"GOODBYE")
@@ -361,8 +389,16 @@ def held_by(*parties: Party) -> list[dict[str, int]]:
 
 
 def until_held(before: list[dict[str, int]], *parties: Party) -> None:
-    """Wait until each holds what it held before."""
-    until(lambda: held_by(*parties), lambda now: now == before)
+    """Wait until each holds no more than it held before."""
+
+    def more() -> list[str]:
+        return [
+            f"{party.name} {party.pid} holds {now}, and held {then}"
+            for party, now, then in zip(parties, held_by(*parties), before, strict=True)
+            if any(now[what] > then[what] for what in then)
+        ]
+
+    until(more, lambda left: not left)
 
 
 def until_progress(count: int, *clients: Party) -> None:
@@ -377,6 +413,8 @@ def until_more(count: Callable[[], int], than: int) -> int:
 
 
 __all__ = [
+    "Host",
+    "Hosts",
     "Made",
     "Market",
     "Nursery",

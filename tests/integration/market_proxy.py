@@ -34,17 +34,18 @@ class Proxy:
     *Near* is whoever connects here, *far* the endpoint. What is asked for has happened when a
     method returns.
 
+    :param host: the address that it listens at.
     :ivar target: the endpoint.
     :ivar deaf: whether connections that are made now are stalled from the beginning.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, host: str = "127.0.0.1") -> None:
         self.target = endpoint
-        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-        self._far = host, int(port)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self._port = self._listener.getsockname()[1]
-        self.endpoint = f"tcp://127.0.0.1:{self._port}"
+        far, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        self._far = far, int(port)
+        self._listener = socket.create_server((host, 0), backlog=512)
+        self._here = self._listener.getsockname()
+        self.endpoint = "tcp://{}:{}".format(*self._here)
         self.deaf = False
         self._lines: list[Line] = []
         self._accepted = 0
@@ -90,7 +91,7 @@ class Proxy:
                 for end in line.ends:
                     self._push(line, end)
             if self._listener.fileno() < 0:
-                self._listener = socket.create_server(("127.0.0.1", self._port), backlog=512)
+                self._listener = socket.create_server(self._here, backlog=512)
                 self._selector.register(self._listener, selectors.EVENT_READ)
 
         self._do(act)

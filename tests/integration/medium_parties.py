@@ -18,12 +18,20 @@ from entrepot.market.work import Work
 GIVE_UP_S = 60.0
 
 
+PART_NBYTES = 1 << 20
+
+
 def content(product_id: str, value: int, given: bytes = b"") -> bytes:
     """What the supplier of that value makes of that order."""
+    head, nbytes = _shape(product_id, given)
+    return head.ljust(nbytes, bytes([value]))
+
+
+def _shape(product_id: str, given: bytes) -> tuple[bytes, int]:
+    """What a product begins with, and its length; the rest is the supplier's value."""
     kind, _, number = product_id.partition(":")
     nbytes = int(number if kind == "held" else kind)
-    head = f"{product_id} ".encode() + given
-    return (head + bytes([value]) * nbytes)[:nbytes]
+    return (f"{product_id} ".encode() + given)[:nbytes], nbytes
 
 
 def serve(endpoint: str, name: str, notes: Path, value: int) -> None:
@@ -33,9 +41,12 @@ def serve(endpoint: str, name: str, notes: Path, value: int) -> None:
         return content(product_id, value)
 
     def fill(work: Work, out: memoryview) -> int:
-        made = content(work.product_id, value, bytes(work.input or b""))
-        out[: len(made)] = made
-        return len(made)
+        head, nbytes = _shape(work.product_id, bytes(work.input or b""))
+        out[: len(head)] = head
+        for start in range(len(head), nbytes, PART_NBYTES):  # there may be a gibibyte of it
+            part = out[start : min(start + PART_NBYTES, nbytes)]
+            part[:] = bytes([value]) * len(part)
+        return nbytes
 
     def hold(product_id: str) -> bytes:
         made = content(product_id, value)

@@ -101,23 +101,27 @@ def test_a_killed_client(market: Market) -> None:
 
 
 def test_a_supplier_that_is_told_to_end(market: Market) -> None:
-    """It finishes what it holds, exits with 0, and what comes after it goes to others."""
+    """It finishes what it has begun, and exits with 0. Another has at once what else it held."""
     market.start_broker()
     ending = market.supplier(name="ending", credit=3)
     client = market.client()
     client.ask("order", products=["hold:p", "q", "r"])
     until(lambda: ending.ask("calls"))
+    market.until(lambda stats: stats["orders"]["in_flight"] == 3)
+    market.supplier(name="spare")
     ending.terminate()
-    market.supplier("t", name="spare")
-    client.ask("order", products=["t"])
-    assert client.ask("take", products=["t"])[0][1] == "spare"
+    assert [made[1] for made in client.ask("take", products=["q", "r"])] == ["spare"] * 2
+    client.ask("order", products=["s"])
+    assert client.ask("take", products=["s"])[0][1] == "spare"
     assert ending.alive
+    assert ending.ask("calls") == ["hold:p"]
     ending.ask("release")
     assert ending.ended() == 0
-    makers = [made[1] for made in client.ask("take", products=["hold:p", "q", "r"])]
-    assert makers == ["ending"] * 3
+    assert client.ask("take", products=["hold:p"])[0][1] == "ending"
     assert client.ask("figures")["retired"] == 0
-    assert set(market.stats()["dropped"]) == {"left"}
+    stats = market.stats()
+    assert set(stats["dropped"]) == {"left"}
+    assert (stats["orders"]["fulfilled"], stats["orders"]["failed"]) == (4, 0)
 
 
 def test_a_supplier_that_is_told_to_end_under_load(market: Market) -> None:

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.integration.needs import lacking
+from tests.integration.needs import namespace
 
 TIMEOUT_S = 90.0
-
-
-@cache
-def unshare(kind: str) -> list[str]:
-    """The command that gives a namespace of that kind, as root."""
-    missing = [name for name in ("unshare", "nsenter", "ip") if shutil.which(name) is None]
-    if missing or os.geteuid() != 0:
-        lacking(f"needs root, and {', '.join(missing) or 'nothing else'}")
-    command = ["unshare", f"--{kind}"]
-    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        lacking(f"cannot make a {kind} namespace here: {tried.stderr.strip()}")
-    return command
 
 
 def run(before: list[str], scenario: str, *arguments: str) -> None:
@@ -45,7 +29,7 @@ def run(before: list[str], scenario: str, *arguments: str) -> None:
 
 def test_a_full_disk(tmp_path: Path) -> None:
     mounted = f'mount -t tmpfs -o size={4 << 20} tmpfs {tmp_path} && exec "$@"'
-    run([*unshare("mount"), "sh", "-c", mounted, "sh"], "a_full_disk", str(tmp_path))
+    run([*namespace("mount"), "sh", "-c", mounted, "sh"], "a_full_disk", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -58,4 +42,4 @@ def test_a_full_disk(tmp_path: Path) -> None:
     ],
 )
 def test_two_machines(scenario: str) -> None:
-    run(unshare("net"), scenario)
+    run(namespace("net"), scenario)

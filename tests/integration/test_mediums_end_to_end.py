@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,10 @@ import pytest
 
 from entrepot import Broker, Client, Supplier
 from entrepot.mediums import FilesystemMedium, Medium, ShmMedium, TCPMedium
-from entrepot.mediums.tcp import TCPAttachment
+from entrepot.mediums.tcp_attachment import TCPAttachment
 from entrepot.settings import BrokerSettings
 from tests.integration.medium_parties import content
+from tests.integration.needs import lacking, memory
 
 LIMIT_S = 40.0
 
@@ -25,6 +27,9 @@ Make = Callable[[int, int], Medium]
 Process = subprocess.Popen[str]
 
 MEDIUMS = ["shm", "file", "network file", "tcp"]
+
+SEVENS = bytes([7]) * (1 << 20)
+"""Part of what a supplier of the value 7 makes."""
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -43,9 +48,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-@pytest.fixture(params=MEDIUMS)
-def make(request: pytest.FixtureRequest, root: Path) -> Make:
-    """Makes a medium of each kind."""
+def made(kind: str, root: Path) -> Make:
+    """What makes a medium of that kind."""
     kinds: dict[str, Make] = {
         "shm": ShmMedium.create,
         "file": lambda slot_nbytes, slots: FilesystemMedium.create(slot_nbytes, slots, root=root),
@@ -54,7 +58,13 @@ def make(request: pytest.FixtureRequest, root: Path) -> Make:
         ),
         "tcp": TCPMedium.create,
     }
-    return kinds[request.param]
+    return kinds[kind]
+
+
+@pytest.fixture(params=MEDIUMS)
+def make(request: pytest.FixtureRequest, root: Path) -> Make:
+    """Makes a medium of each kind."""
+    return made(request.param, root)
 
 
 @pytest.fixture
@@ -106,7 +116,7 @@ def finish(process: Process) -> tuple[int, int]:
 # --- what is served ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nbytes", [64, 100_000, 1 << 20, (1 << 20) + 1, 16 << 20])
+@pytest.mark.parametrize("nbytes", [64, 4096, 100_000, 1 << 20, (1 << 20) + 1, 16 << 20])
 def test_products_of_every_size(make: Make, broker: Broker, tmp_path: Path, nbytes: int) -> None:
     """Given as bytes, filled in place, with an input; shorter than their slot and filling it."""
     with (
@@ -124,17 +134,34 @@ def test_products_of_every_size(make: Make, broker: Broker, tmp_path: Path, nbyt
         assert finish(process) == (8, 0)
 
 
-def test_a_product_of_a_gibibyte(tmp_path: Path) -> None:
-    nbytes = 1 << 30
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("nbytes", [128 << 20, 1 << 30], ids=["128 MiB", "1 GiB"])
+@pytest.mark.parametrize("kind", ["shm", "file", "tcp"])
+def test_large_products(root: Path, tmp_path: Path, kind: str, nbytes: int) -> None:
+    """Given as bytes and filled in place, one after another in the only slot.
+
+    A gibibyte is written only once, in the way in which the fewest copies of it are made.
+    """
+    memory(4 * nbytes, shared=2 * nbytes if kind == "shm" else 0)
+    if kind == "file" and shutil.disk_usage(root).free < 2 * nbytes:
+        lacking(f"there are no {2 * nbytes} bytes free in {root}")
     with (
         Broker(f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/back") as broker,
-        supplier(broker, "maker", 7, tmp_path),
-        Client(broker.frontend, TCPMedium.create(nbytes, 1)) as client,
-        client.order(f"{nbytes}:1").result(LIMIT_S) as product,
+        supplier(broker, "maker", 7, tmp_path) as process,
+        Client(broker.frontend, made(kind, root)(nbytes, 1)) as client,
     ):
-        assert product.nbytes == nbytes
-        assert product.data[-1] == 7
+        ways = [1, 2] if nbytes < 1 << 30 else [2] if kind == "shm" else [1]
+        for product_id in [f"{nbytes}:{way}" for way in ways]:
+            with client.order(product_id).result(5 * LIMIT_S) as product:
+                assert product.nbytes == nbytes
+                head = f"{product_id} ".encode()
+                assert product.data[: len(head)] == head
+                for start in range(len(head), nbytes, len(SEVENS)):
+                    part = product.data[start : start + len(SEVENS)]
+                    assert part == SEVENS[: len(part)], f"from {start} on it is something else"
         assert client.figures()["corrupt"] == 0
+        assert client.figures()["arenas"] == 1
+        assert finish(process) == (len(ways), 0)
 
 
 def test_several_suppliers_serve_one_client(make: Make, broker: Broker, tmp_path: Path) -> None:
@@ -214,22 +241,21 @@ def test_a_supplier_that_stops_in_the_middle_of_writing(
             assert (figures["corrupt"], figures["retired"], figures["arenas"]) == (0, 0, 1)
 
 
+@pytest.mark.parametrize(("credit", "method"), [(1, "write_checksummed"), (4, "post")])
 def test_what_another_lease_wrote_is_not_served(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, credit: int, method: str
 ) -> None:
     """The bytes are those that were announced, and still not what the order waits for."""
-    real = TCPAttachment.write_checksummed
+    real = getattr(TCPAttachment, method)
     leases: list[int] = []
 
-    def write(
-        self: TCPAttachment, offset: int, data: bytes, limit: int | None = None, *, lease: int = 0
-    ) -> int:
+    def write(*arguments: object, lease: int, **more: object) -> object:
         leases.append(lease)
-        return real(self, offset, data, limit, lease=lease ^ (len(leases) == 1))
+        return real(*arguments, lease=lease ^ (len(leases) == 1), **more)
 
-    monkeypatch.setattr(TCPAttachment, "write_checksummed", write)
+    monkeypatch.setattr(TCPAttachment, method, write)
     with (
-        Supplier(broker.backend, {"x": lambda _: b"made"}) as maker,
+        Supplier(broker.backend, {"x": lambda _: b"made"}, credit=credit) as maker,
         Client(broker.frontend, TCPMedium.create(64, 2)) as client,
     ):
         maker.start()

@@ -10,16 +10,12 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from entrepot.errors import (
     BrokerUnavailable,
-    EndpointInUse,
     OrderFailed,
     OrderTimeout,
 )
@@ -28,88 +24,22 @@ from entrepot.market.client import Client
 from entrepot.market.supplier import Supplier
 from entrepot.mediums import ShmMedium
 from entrepot.settings import BrokerSettings
+from tests.integration.fault_market import (
+    LOCAL,
+    NBYTES,
+    SWIFT,
+    Market,
+    given_settings,
+    have,
+    market,
+    settings,
+)
 from tests.peer.generator import Generator
 from tests.peer.payload import payload
 from tests.peer.process import LineProcess
-from tests.peer.raw import RawClient, RawSupplier, RawV1, canary, stats
 from tests.peer.waiting import until
 
-NBYTES = 64
-LOCAL = "tcp://127.0.0.1:*"
-SWIFT = {"beat_s": 0.1, "suspect_s": 0.5, "dead_s": 1.5}
-"""Silence ends a supplier soon, and ``canary`` tells that as much time has passed."""
-
-
-class Market:
-    """A broker and whoever a test adds; all leave in the reverse order."""
-
-    def __init__(self, stack: ExitStack, settings: BrokerSettings) -> None:
-        self._stack = stack
-        self.broker = stack.enter_context(Broker(LOCAL, LOCAL, settings=settings))
-
-    def client(self, slots: int = 8, **options: Any) -> Client:
-        medium = ShmMedium.create(slot_nbytes=NBYTES, slots=slots)
-        return self._stack.enter_context(Client(self.broker.frontend, medium, **options))
-
-    def supplier(
-        self, function: Callable[[str], bytes], *patterns: str, **options: Any
-    ) -> Supplier:
-        supplier = Supplier(self.broker.backend, dict.fromkeys(patterns, function), **options)
-        self._stack.enter_context(supplier)
-        if isinstance(function, Generator):
-            self._stack.callback(function.release)
-        supplier.start()
-        return supplier
-
-    def process(self) -> LineProcess:
-        return self._stack.enter_context(LineProcess("tests.peer.ours"))
-
-    def supplier_process(self, *patterns: str, **options: Any) -> LineProcess:
-        process = self.process()
-        backend = self.broker.backend
-        process.ask("supplier", backend=backend, patterns=patterns, nbytes=NBYTES, **options)
-        return process
-
-    def raw_client(self) -> RawClient:
-        client = self._stack.enter_context(RawClient(self.broker.frontend))
-        client.hello()
-        return client
-
-    def raw_supplier(self, *patterns: str, **options: Any) -> RawSupplier:
-        supplier = self._stack.enter_context(RawSupplier(self.broker.backend))
-        return supplier.ready(*patterns, **options)
-
-    def raw_v1(self, *, backend: bool = False) -> RawV1:
-        endpoint = self.broker.backend if backend else self.broker.frontend
-        return self._stack.enter_context(RawV1(endpoint))
-
-    def stats(self) -> dict[str, Any]:
-        return stats(self.broker.frontend)
-
-    def canary(self) -> None:
-        """Return when silence that began now has lasted for ``dead_s``."""
-        canary(self.broker.frontend, self.broker.backend)
-
-
-@pytest.fixture
-def settings() -> BrokerSettings:
-    """The broker's; ``given_settings`` changes them for a test."""
-    return BrokerSettings()
-
-
-def given_settings(**changed: Any) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("settings", [BrokerSettings(**changed)], ids=[""])
-
-
-@pytest.fixture
-def market(settings: BrokerSettings) -> Iterator[Market]:
-    with ExitStack() as stack:
-        yield Market(stack, settings)
-
-
-def have(client: Client, product: str, timeout_s: float = 30.0) -> bytes:
-    with client.order(product).result(timeout_s=timeout_s) as made:
-        return made.bytes()
+__all__ = ["market", "settings"]  # fixtures
 
 
 # --- the right product in the right slot ------------------------------------------------
@@ -417,90 +347,3 @@ def test_hwm() -> None:
                 assert have(client, "p") == payload("p", "s", NBYTES)
             assert client.stats()["orders"]["placed"] == 1
             assert generator.calls() == ["p"]
-
-
-# --- strangers --------------------------------------------------------------------------
-
-ORDER = {"order_id": "o", "product_id": "p", "address": "nowhere", "offset": 0}
-ORDER_2 = ORDER | {"nbytes": 64}
-CRASH: dict[str, tuple[bytes, object]] = {
-    "ORDER, product id a list": (b"ORDER", ORDER | {"product_id": ["p"]}),
-    "ORDER, product id a map": (b"ORDER", ORDER | {"product_id": {"p": 1}}),
-    "ORDER, product id a number": (b"ORDER", ORDER | {"product_id": 7}),
-    "ORDER, order id a list": (b"ORDER", ORDER | {"order_id": ["o"]}),
-    "ORDER, order id a map": (b"ORDER", ORDER | {"order_id": {}}),
-    "CANCEL, a list": (b"CANCEL", ["o"]),
-    "CANCEL, order id a list": (b"CANCEL", {"order_id": ["o"]}),
-    "HELLO, a list": (b"HELLO", ["p"]),
-    "HELLO, patterns that are numbers": (b"HELLO", {"product_ids": [1, None]}),
-    "HELLO, patterns that are one text": (b"HELLO", {"product_ids": "p"}),
-    "HELLO, bytes that are no MessagePack": (b"HELLO", b"\xc1"),
-    "HELLO 2, session a number": (b"HELLO", {"protocol": 2, "session": 5, "product_ids": ["p"]}),
-    "ORDERS, a map": (b"ORDERS", {"orders": {}}),
-    "ORDERS, product id a list": (b"ORDERS", {"orders": [ORDER_2 | {"product_id": []}]}),
-    "DONE, a list": (b"DONE", [1]),
-    "DONE, results a number": (b"DONE", {"results": 1}),
-    "no command of ours": (b"\xff" * 300, {}),
-}
-
-
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("backend", [False, True], ids=["frontend", "backend"])
-@pytest.mark.parametrize(("command", "fields"), CRASH.values(), ids=CRASH.keys())
-def test_crash(market: Market, command: bytes, fields: object, backend: bool, version: int) -> None:
-    """There one malformed message ends the broker's thread."""
-    stranger: RawClient | RawSupplier | RawV1
-    if version == 1:
-        stranger = market.raw_v1(backend=backend)
-        if command != b"HELLO":
-            assert stranger.ask(b"HELLO", {"product_ids": ["known"]} if backend else {})["ok"]
-    else:
-        stranger = market.raw_supplier("known") if backend else market.raw_client()
-    stranger.send(command, fields)
-    said = stranger.receive()[1]
-    assert said.get("code") not in ("ok", "internal"), said
-    assert said["error"]
-    market.stats()
-
-
-@pytest.mark.parametrize("backend", [False, True], ids=["frontend", "backend"])
-@pytest.mark.parametrize(
-    "frames",
-    [(b"",), (b"HELLO",), (b"HELLO", b"\x80", b"more"), (b"", b"", b""), (b"\x00" * 70_000, b"")],
-    ids=["empty", "one frame", "three frames", "three empty frames", "a long command"],
-)
-def test_crash_frames(market: Market, frames: tuple[bytes, ...], backend: bool) -> None:
-    market.raw_v1(backend=backend).frames(*frames)
-    market.stats()
-
-
-def test_redos(market: Market) -> None:
-    """There the pattern (a+)+b and 28 letters stop the broker for 17 s; each more doubles that."""
-    market.raw_supplier("(a+)+b")
-    client = market.raw_client()
-    for number in range(100):
-        client.order(f"o-{number}", "a" * (4000 + number // 2))
-    assert client.ask(b"STATS")["stats"]["orders"]["unservable"] == 100
-
-
-@pytest.mark.parametrize("end", ["frontend", "backend"])
-def test_ipc(tmp_path_factory: pytest.TempPathFactory, end: str) -> None:
-    """There a second broker takes the path over without a word."""
-    folder = tmp_path_factory.mktemp("ipc")
-    ends = {"frontend": f"ipc://{folder}/f", "backend": f"ipc://{folder}/b"}
-    other: dict[str, Any] = {"frontend": LOCAL, "backend": LOCAL} | {end: ends[end]}
-    for _ in range(2):  # and again when the first is gone
-        with Broker(ends["frontend"], ends["backend"]):
-            with pytest.raises(EndpointInUse, match=re.escape(ends[end])), Broker(**other):
-                pass
-            with RawClient(ends["frontend"]) as client, RawSupplier(ends["backend"]) as supplier:
-                assert client.hello()["hello"]["protocol"] == 2
-                supplier.ready("p")
-
-
-@pytest.mark.parametrize("end", ["frontend", "backend"])
-def test_tcp_port_in_use(market: Market, end: str) -> None:
-    taken = getattr(market.broker, end)
-    ends: dict[str, Any] = {"frontend": LOCAL, "backend": LOCAL} | {end: taken}
-    with pytest.raises(EndpointInUse, match=re.escape(taken)), Broker(**ends):
-        pass

@@ -6,11 +6,12 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Literal
 
 from entrepot.market.broker import Broker
 from entrepot.market.client import Client
-from entrepot.market.supplier import Supplier
+from entrepot.market.supplier import Supplier, Work
 from entrepot.mediums import ShmMedium, create, shm
 from entrepot.settings import BrokerSettings, ClientSettings, SupplierSettings
 from tests.peer.generator import Generator
@@ -38,20 +39,39 @@ class Driven:
     # --- a supplier ---------------------------------------------------------------------
 
     def supplier(
-        self, backend: str, patterns: list[str], name: str = "", credit: int = 1, **behaviour: Any
+        self,
+        backend: str,
+        patterns: list[str],
+        name: str = "",
+        credit: int | None = None,
+        batch: int | None = None,
+        call_s: float = 0.0,
+        **behaviour: Any,
     ) -> None:
-        """Become a supplier; returns once the broker knows it."""
+        """Become a supplier; returns once the broker knows it.
+
+        :param batch: orders made in one call, at most.
+        :param call_s: seconds that a call takes, for however many orders.
+        """
         self._generator = Generator(name, **behaviour)
 
         def make(product_id: str) -> bytes:
             self._called_at.append(time.monotonic())
+            if call_s:
+                time.sleep(call_s)
             return self._generator(product_id)
 
+        def make_many(works: list[Work]) -> list[bytes]:
+            time.sleep(call_s)
+            return [self._generator(work.product_id) for work in works]
+
+        function: Callable[..., Any] = make if batch is None else make_many
         self._supplier = Supplier(
             backend,
-            dict.fromkeys(patterns, make),
+            dict.fromkeys(patterns, function),
             name=name,
             credit=credit,
+            batch=batch,
             settings=SupplierSettings(file_root=str(shm.DIRECTORY)),
         )
         self._supplier.start()

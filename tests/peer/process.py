@@ -47,16 +47,22 @@ class LineProcess:
 
     :param module: what it runs, ``python -m module``.
     :param process: the process, when it runs already; it writes its errors to ``stderr``.
+    :param python: the interpreter; the tests' own by default.
     :ivar pid: its process id.
     """
 
     def __init__(
-        self, module: str, *, process: Running | None = None, stderr: IO[bytes] | None = None
+        self,
+        module: str,
+        *,
+        process: Running | None = None,
+        stderr: IO[bytes] | None = None,
+        python: Path | str = sys.executable,
     ) -> None:
         self.name = module.rpartition(".")[2]
         self._stderr = stderr or tempfile.TemporaryFile()  # noqa: SIM115  see ``close``
         self._process: Running = process or subprocess.Popen(
-            [sys.executable, "-m", module],
+            [str(python), "-m", module],
             cwd=CHECKOUT,
             env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src"), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,

@@ -38,6 +38,9 @@ POLL_S = 0.01
 # A ZeroMQ context with one I/O thread: a mailbox each for itself, the I/O thread and the
 # reaper, and a poller each for the last two. Any socket has one more mailbox.
 CONTEXT_DESCRIPTORS = {"anon_inode:[eventfd]": 3, "anon_inode:[eventpoll]": 2}
+# obstore's runtime, once it has made a request. Its connections are not its own: they are closed
+# with the store that they belong to.
+RUNTIME_DESCRIPTORS = {"anon_inode:[eventfd]": 1, "anon_inode:[eventpoll]": 2}
 ZERO_COPY_DESCRIPTORS = {"anon_inode:[eventfd]": 5, "anon_inode:[eventpoll]": 2}
 
 
@@ -100,9 +103,10 @@ def _descendants() -> list[int]:
     found: list[int] = []
     parents = ["self"]
     while parents:
-        for listing in (PROC / parents.pop() / "task").glob("*/children"):
+        # Any of them may end between two looks, so nothing is walked by a pattern: that raises.
+        for thread in _listing(PROC / parents.pop() / "task"):
             try:
-                pids = listing.read_text().split()
+                pids = (thread / "children").read_text().split()
             except (FileNotFoundError, ProcessLookupError):
                 continue
             found += map(int, pids)
@@ -117,10 +121,10 @@ def _segments() -> Iterable[Segment]:
 
 
 def _listing(directory: Path) -> list[Path]:
-    """What is in a directory that only Linux has."""
+    """What is in a directory that only Linux has, or that went with its process."""
     try:
         return list(directory.iterdir())
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 
@@ -197,11 +201,12 @@ def _command_line(process: psutil.Process) -> str:
         return "(ended just now)"
 
 
-# --- pyzmq's singletons -----------------------------------------------------------------
+# --- what libraries keep ----------------------------------------------------------------
 
 
 class Singletons:
-    """What pyzmq makes once a process and keeps: the shared context, the zero-copy thread.
+    """What libraries make once a process and keep: pyzmq's context and its zero-copy thread,
+    obstore's runtime.
 
     They start when they are first used, in whatever test that may be. Nothing tells which
     descriptors are theirs, but how many of which kind they have is known, and they are given
@@ -222,6 +227,9 @@ class Singletons:
         if thread is not None and thread.is_alive():
             own |= self._take(thread, ZERO_COPY_DESCRIPTORS, things - own)
             own |= {thread} & things
+        bucket_library = sys.modules.get("obstore")
+        if bucket_library is not None:
+            own |= self._take(bucket_library, RUNTIME_DESCRIPTORS, things - own)
         return own
 
     def _take(self, owner: object, kinds: dict[str, int], things: set[Thing]) -> set[Thing]:
@@ -362,6 +370,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(
                     f'{item.nodeid}: say why it may leak, as in @pytest.mark.leaks_ok("reason")'
                 )
+
+
+def pytest_collection_finish() -> None:
+    """What was imported is there to stay, and need not be looked at in each collection. There is a
+    lot of it."""
+    if not _frozen:
+        gc.collect()
+        gc.freeze()
+        _frozen.append(True)
+
+
+_frozen: list[bool] = []
+"""Whether that was done: pytester runs pytest in the same process."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
