@@ -30,12 +30,15 @@ def check_url(url: str) -> None:
     """Whether a store can be there at all. Asks nobody, so it says nothing of whether one is.
 
     :raises ConfigurationError: it is no path, and no URL of a store.
+    :raises MissingExtra: it is in a bucket, and obstore is not installed.
     """
     path = _folder_of(url)
     if path is None:
+        from entrepot.store import library
         from entrepot.store.location import location_at
 
         location_at(url, os.environ)
+        library.obstore()
         return
     from entrepot.store.folder import checked_path
 
