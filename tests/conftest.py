@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 from hypothesis import settings
@@ -15,3 +16,7 @@ settings.load_profile("entrepot")
 # A shell that starts the tests in the background has Ctrl-C ignored in whatever they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Containers outlive who started them: SIGTERM tears down what was set up, as Ctrl-C does.
+if os.environ.get("ENTREPOT_CONTAINERS"):
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
