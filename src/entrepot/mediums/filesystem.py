@@ -19,12 +19,9 @@ owners of its own machine left.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import weakref
 from collections.abc import Callable
-from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -35,28 +32,30 @@ from entrepot.errors import (
     ConfigurationError,
     MediumDenied,
     MediumError,
-    MediumFull,
     MediumGone,
     NotOwner,
 )
 from entrepot.mediums import owned
 from entrepot.mediums.base import COPY_CHUNK_NBYTES, Medium, as_bytes, nbytes_of
+from entrepot.mediums.file_place import (
+    NETWORK_PREFIX,
+    SCHEME,
+    directory_at,
+    full,
+    name_of,
+    open_in,
+    place_in,
+)
 from entrepot.mediums.landing import Landing
-from entrepot.mediums.owned import NO_ROOM, OPEN_FLAGS, OwnedFile, Place, is_at, random_token
+from entrepot.mediums.owned import NO_ROOM, OPEN_FLAGS, OwnedFile, is_at, random_token
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Self
 
     from typing_extensions import Buffer
 
     from entrepot.settings import Settings, SupplierSettings
-
-PREFIX = "entrepot-"
-NETWORK_PREFIX = "entrepot-net-"
-NAME = re.compile(r"entrepot-(net-[0-9a-f]{8}-)?[0-9a-f]{32}")
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""One for all containers of a machine, which share its locks."""
 
 
 class FilesystemMedium(Medium):
@@ -66,7 +65,7 @@ class FilesystemMedium(Medium):
     slots in use, as many bytes again as the file has.
     """
 
-    scheme = "file"
+    scheme = SCHEME
     in_place = False
 
     _root: Path
@@ -130,8 +129,8 @@ class FilesystemMedium(Medium):
                 "a medium of files needs a directory that client and suppliers share: give root, "
                 "or set ENTREPOT_CLIENT__FILE_ROOT"
             )
-        directory = _directory(root)
-        place = _place(directory, network)
+        directory = directory_at(root)
+        place = place_in(directory, network)
         owned.sweep(place)
         file = OwnedFile(place, token)
         try:
@@ -171,7 +170,7 @@ class FilesystemMedium(Medium):
         :raises MediumGone: its owner has unlinked it, or the directory is not the owner's.
         :raises MediumDenied: this supplier takes no files, or this one is another user's.
         """
-        name = _name_of(address)
+        name = name_of(address)
         if root is None:
             root = (settings or _settings().supplier).file_root
         if root is None:
@@ -179,8 +178,8 @@ class FilesystemMedium(Medium):
                 f"{address} is refused: this supplier takes no files; set "
                 f"ENTREPOT_SUPPLIER__FILE_ROOT to the directory that it shares with the client"
             )
-        directory = _directory(root)
-        file = _Descriptor(_open_in(directory, name, address))
+        directory = directory_at(root)
+        file = _Descriptor(open_in(directory, name, address))
         found = os.fstat(file.fd)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
             # A second name of it may be one outside of the directory.
@@ -277,7 +276,7 @@ class FilesystemMedium(Medium):
             if isinstance(error, MediumError):
                 raise
             if error.errno in NO_ROOM:
-                raise _full(self._root, nbytes, error) from error
+                raise full(self._root, nbytes, error) from error
             raise MediumError(
                 f"{nbytes} bytes could not be written at offset {offset} of {self.address}: {error}"
             ) from error
@@ -410,77 +409,7 @@ def sweep(root: str | os.PathLike[str], *, network: bool = False) -> list[str]:
     :param network: as for ``create``; those of other machines stay.
     :raises ConfigurationError: there is no such directory.
     """
-    return owned.sweep(_place(_directory(root), network))
-
-
-def _open_in(directory: Path, name: str, address: str) -> int:
-    try:
-        at = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise MediumError(f"{directory} cannot be opened: {error}") from error
-    try:
-        return os.open(name, os.O_RDWR | OPEN_FLAGS, dir_fd=at)
-    except FileNotFoundError:
-        raise MediumGone(
-            f"{address} is not in {directory}: its owner has ended, or made it in another "
-            f"directory than this one"
-        ) from None
-    except PermissionError:
-        raise MediumDenied(
-            f"{address} belongs to another user; run as the same one, or have the client make it "
-            f"with mode=0o660 and share a group"
-        ) from None
-    except OSError as error:
-        raise BadAddress(f"{address} cannot be opened: {error}") from error
-    finally:
-        os.close(at)
-
-
-def _name_of(address: str) -> str:
-    scheme, _, name = address.partition(":")
-    if scheme != FilesystemMedium.scheme or not NAME.fullmatch(name):
-        raise BadAddress(
-            f"{address[:200]!r} is not an address of a file, which reads "
-            f"file:entrepot-<32 hex digits>"
-        )
-    return name
-
-
-def _directory(root: str | os.PathLike[str]) -> Path:
-    directory = Path(root).absolute()
-    if not directory.is_dir():
-        raise ConfigurationError(f"{directory} is not a directory; make it, or choose another")
-    return directory
-
-
-def _place(directory: Path, network: bool) -> Place:
-    prefix = f"{NETWORK_PREFIX}{_machine()}-" if network else PREFIX
-
-    def full(nbytes: int, error: Exception) -> MediumFull:
-        return _full(directory, nbytes, error)
-
-    def unusable(error: OSError) -> MediumError:
-        if isinstance(error, PermissionError):
-            return MediumDenied(f"this user may not make files in {directory}: {error}")
-        return MediumError(f"cannot make, or lock, a file in {directory}: {error}")
-
-    return Place(directory, prefix, full, unusable)
-
-
-def _machine() -> str:
-    """8 hex digits of this machine, until it restarts."""
-    try:
-        said = BOOT_ID.read_bytes()
-    except OSError:
-        said = os.uname().nodename.encode()
-    return blake2b(said, digest_size=4).hexdigest()
-
-
-def _full(directory: Path, nbytes: int, error: Exception) -> MediumFull:
-    return MediumFull(
-        f"{nbytes} bytes were asked for, but in {directory} {owned.free_bytes(directory)} "
-        f"({error}); ask for fewer or smaller slots, or choose another directory"
-    )
+    return owned.sweep(place_in(directory_at(root), network))
 
 
 def _settings() -> Settings:
