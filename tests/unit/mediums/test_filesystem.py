@@ -30,7 +30,7 @@ from entrepot.errors import (  # noqa: E402
     MediumFull,
     MediumGone,
 )
-from entrepot.mediums import FilesystemMedium, Medium, attach, filesystem  # noqa: E402
+from entrepot.mediums import FilesystemMedium, Medium, attach, file_place, filesystem  # noqa: E402
 from entrepot.settings import SupplierSettings  # noqa: E402
 from entrepot.testing import MediumContract  # noqa: E402
 from tests.integration.needs import lacking  # noqa: E402
@@ -497,7 +497,7 @@ def test_on_a_network_only_this_machines_dead_are_swept(
     assert elsewhere.exists()
     boot_id = tmp_path / "boot_id"
     boot_id.write_text("another\n")
-    monkeypatch.setattr(filesystem, "BOOT_ID", boot_id)
+    monkeypatch.setattr(file_place, "BOOT_ID", boot_id)
     with FilesystemMedium.create(8, 1, network=True) as other:
         assert path_of(other, root).name[:21] != name[:21]
 
