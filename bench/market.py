@@ -36,6 +36,7 @@ WHAT = {
     "shm_ratio": "shm, 16 MiB, 8 slots, credit 4, checked, over a memcpy into such a ring",
     "shm_ratio_1mib": "shm, 1 MiB, 64 slots, credit 16, likewise",
     "file_ratio": "a file in memory, 16 MiB, 8 slots, credit 4, checked, over the memcpy",
+    "file_over_pwrite": "the same, over writing alone to such a file, which nobody reads",
     "tcp_ratio": "TCP, 16 MiB, 8 slots, credit 4, checked, over a bare loopback socket",
     "tcp_ratio_64kib": "TCP, 64 KiB, 64 slots, credit 16, likewise",
     "orders_tcp_per_s": "1 supplier, credit 1, over TCP: orders/s",

@@ -116,7 +116,10 @@ def mediums(figures: Figures, quick: bool) -> None:
         _, small = _moving(processes, 64, 64, 1, "tcp")
         for _ in range(rounds):
             copied = filed.ask("memcpy", nbytes=16 * MIB, slots=8, seconds=seconds)
-            figures.add(file_ratio=_streamed(filed, 16 * MIB, 8, copied, seconds) / copied)
+            streamed = _streamed(filed, 16 * MIB, 8, copied, seconds)
+            written = filed.ask("pwrite", nbytes=16 * MIB, slots=8, seconds=seconds)
+            figures.add(file_ratio=streamed / copied, file_over_pwrite=streamed / written)
+            figures.detail(file_memcpy_mb_s=copied / 1e6, file_pwrite_mb_s=written / 1e6)
             for name, (supplier, client) in ends.items():
                 nbytes, slots, _ = TCP_RINGS[name]
                 supplier.ask("pour", port=client.ask("listen"), nbytes=nbytes)

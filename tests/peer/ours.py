@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import tempfile
 import threading
 import time
 from collections import deque
@@ -13,6 +15,7 @@ from entrepot.market.broker import Broker
 from entrepot.market.client import Client
 from entrepot.market.supplier import Supplier, Work
 from entrepot.mediums import ShmMedium, create, shm
+from entrepot.mediums.filesystem import FILE_CHUNK_NBYTES
 from entrepot.settings import BrokerSettings, ClientSettings, SupplierSettings
 from tests.peer.generator import Generator
 from tests.peer.lines import commands, serve
@@ -179,6 +182,21 @@ class Driven:
             return copied * nbytes / spent
         finally:
             medium.close()
+
+    def pwrite(self, nbytes: int, slots: int, seconds: float) -> float:
+        """Bytes a second written into a ring of slots of a file, and read by nobody."""
+        source = memoryview(bytearray(b"m" * nbytes))
+        with tempfile.TemporaryFile(dir=shm.DIRECTORY) as file:
+            for slot in range(slots):
+                os.pwrite(file.fileno(), source, slot * nbytes)
+            written, started = 0, time.monotonic()
+            while time.monotonic() < started + seconds:
+                slot = written % slots
+                for start in range(0, nbytes, FILE_CHUNK_NBYTES):
+                    piece = source[start : start + FILE_CHUNK_NBYTES]
+                    os.pwrite(file.fileno(), piece, slot * nbytes + start)
+                written += 1
+            return written * nbytes / (time.monotonic() - started)
 
     # --- bytes through a bare socket ------------------------------------------------------
 

@@ -36,7 +36,7 @@ from entrepot.errors import (
     NotOwner,
 )
 from entrepot.mediums import owned
-from entrepot.mediums.base import COPY_CHUNK_NBYTES, Medium, as_bytes, nbytes_of
+from entrepot.mediums.base import Medium, as_bytes, nbytes_of
 from entrepot.mediums.file_place import (
     NETWORK_PREFIX,
     SCHEME,
@@ -56,6 +56,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from entrepot.settings import Settings, SupplierSettings
+
+FILE_CHUNK_NBYTES = 256 * 1024
+"""Bytes written or read by one call, and hashed: half of a common L2 cache. Larger ones are slower
+on a file system in memory, and alike on disks."""
 
 
 class FilesystemMedium(Medium):
@@ -265,8 +269,8 @@ class FilesystemMedium(Medium):
         self.check_write(offset, nbytes, limit)
         try:
             self._check_whole(file.fd)
-            for start in range(0, nbytes, COPY_CHUNK_NBYTES):
-                chunk = flat[start : start + COPY_CHUNK_NBYTES]
+            for start in range(0, nbytes, FILE_CHUNK_NBYTES):
+                chunk = flat[start : start + FILE_CHUNK_NBYTES]
                 _write_all(file.fd, chunk, offset + start)
                 if running is not None:
                     running.update(chunk)
@@ -347,8 +351,8 @@ class FilesystemMedium(Medium):
         try:
             if self._network:
                 file = self._opened_anew(file)
-            for start in range(0, len(target), COPY_CHUNK_NBYTES):
-                chunk = target[start : start + COPY_CHUNK_NBYTES]
+            for start in range(0, len(target), FILE_CHUNK_NBYTES):
+                chunk = target[start : start + FILE_CHUNK_NBYTES]
                 got = _read_all(file.fd, chunk, offset + start)
                 if got < len(chunk):
                     raise self._cut(offset + start + got)
