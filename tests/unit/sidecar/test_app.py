@@ -316,6 +316,17 @@ def test_the_page_shows_what_there_is(store: MemoryStore) -> None:
     assert "entrepot study rescue /mnt/shared spam --trial 5" in page
 
 
+def test_the_best_point_is_one_to_read(store: MemoryStore) -> None:
+    """All digits are in the API."""
+    point = SPACE.point(lr=1 / 3)
+    assert take(store, point, study="spam", trial=7, me="gpu-7", goal="min")
+    report(store, point, [0.01], study="spam", trial=7, me="gpu-7", state="done")
+    asked = client(watch(figures()), seen(store))
+    assert "trial 7: <code>lr = 0.333333</code>" in asked.get("/").text
+    best = asked.get("/api/v1/studies/spam").json()["best"][0]
+    assert best["point"] == "lr=0.3333333333333333"
+
+
 def test_the_page_of_a_study(store: MemoryStore) -> None:
     asked = client(watch(figures()), seen(store))
     page = asked.get("/studies", params={"name": "spam"}).text
