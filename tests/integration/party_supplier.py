@@ -50,7 +50,8 @@ class SupplierParty:
         self._released = threading.Event()
         self._breakpoint = Breakpoint(self._released)
         self._over = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: self._over.set())
+        self._own_handler = lambda *_: self._over.set()
+        signal.signal(signal.SIGTERM, self._own_handler)
         self._words: dict[str, Callable[[str], Any]] = {
             "hold": lambda _: self._released.wait(),
             "hold-at": lambda who: who == name and self._released.wait(),
@@ -99,6 +100,10 @@ class SupplierParty:
         """Return once the broker has taken the patterns."""
         for one in (self._supplier, *self._others):
             one.wait_registered(60)
+
+    def hears(self) -> bool:
+        """Whether SIGTERM is the supplier's own to handle by now."""
+        return signal.getsignal(signal.SIGTERM) not in (self._own_handler, signal.SIG_DFL)
 
     def release(self) -> None:
         """Let go of what is held, and hold nothing from now on."""

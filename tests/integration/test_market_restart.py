@@ -151,6 +151,7 @@ def test_ending_without_a_broker(market: Market) -> None:
     market.kill(market.broker)
     parties += [market.supplier(wait=False), market.client()]
     parties[3].begin("order", products=["q"])
+    until(lambda: parties[0].ask("hears") and parties[2].ask("hears"))
     for party in parties:
         party.terminate()
     assert [party.ended() for party in parties] == [0] * 4

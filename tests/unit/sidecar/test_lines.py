@@ -29,12 +29,14 @@ def app(nbytes: int) -> Callable[..., Awaitable[None]]:
 
 
 @asynccontextmanager
-async def serving(nbytes: int = 1) -> AsyncIterator[tuple[int, ServerState]]:
+async def serving(
+    nbytes: int = 1, kind: type[Line] = Line
+) -> AsyncIterator[tuple[int, ServerState]]:
     config = Config(app(nbytes), log_config=None)
     config.load()
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(
-        lambda: Line(config, state, {}), "127.0.0.1", 0
+        lambda: kind(config, state, {}), "127.0.0.1", 0
     )
     try:
         yield server.sockets[0].getsockname()[1], state
@@ -76,14 +78,18 @@ def test_an_answer_that_nobody_takes_is_not_kept(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(lines, "TAKE_S", 0.05)
 
     async def scene() -> None:
-        async with serving(nbytes=32 << 20) as (port, state):
+        over = asyncio.Event()
+
+        class Watched(Line):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                over.set()
+
+        async with serving(nbytes=32 << 20, kind=Watched) as (port, state):
             with socket.create_connection(("127.0.0.1", port)) as line:
                 line.sendall(ASK)
-                async with asyncio.timeout(WAIT_S):
-                    while not state.total_requests and not state.connections:
-                        await asyncio.sleep(0.01)
-                    while state.connections:
-                        await asyncio.sleep(0.01)
+                await asyncio.wait_for(over.wait(), WAIT_S)
+                assert not state.connections
 
     asyncio.run(scene())
 
