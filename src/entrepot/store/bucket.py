@@ -46,6 +46,7 @@ class BucketStore(KeyedStore):
     :param read_only: write nothing, also not now. The store must be there already.
     :param writer: who writes, for people; stands in every record. By default host and process.
     :param settings: time-outs and tries; by default the environment's.
+    :ivar made: whether there was no store until this one was opened.
     :raises StoreUnreachable: no answer, or no such bucket, within two time-outs.
     :raises StoreDenied: the credentials in the environment do not suffice.
     :raises ConditionalPutIgnored: the endpoint writes although it was told not to.
@@ -67,7 +68,7 @@ class BucketStore(KeyedStore):
         self._requests = Requests(location, self.settings, os.environ)
         self._tombs = Tombs(self._requests)
         try:
-            opened(self._requests, self.url, self._clock, read_only=read_only)
+            self.made = opened(self._requests, self.url, self._clock, read_only=read_only)
         except BaseException:
             self._requests.close()
             raise

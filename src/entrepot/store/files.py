@@ -158,7 +158,7 @@ class Files:
         if not self.durable:
             return
         calls = self.calls
-        fd = calls.open(path.rpartition("/")[0], _FOLDER)
+        fd = calls.open(path.rpartition("/")[0] or "/", _FOLDER)
         try:
             calls.fsync(fd)
         except OSError as error:

@@ -6,12 +6,15 @@ import os
 import urllib.error
 import urllib.request
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 from entrepot.errors import ConfigurationError, NoBucket, StoreDenied, StoreUnreachable
 from entrepot.settings import read_settings
 from entrepot.store.base import Store
-from entrepot.store.location import CREDENTIALS, SCHEMES, Location, location_at
+from entrepot.store.layout import MANIFEST
+from entrepot.store.location import CREDENTIALS, Location, location_at
+from entrepot.store.opening import folder_of
 from entrepot.store.requests import Requests
 
 MAKE_TIMEOUT_S = 60.0
@@ -31,22 +34,24 @@ _ELSEWHERE = {
 
 
 def make_store(url: str) -> bool:
-    """Have a store at the URL: bucket or folder are made if there is none; whether they were.
+    """Have a store at the URL, with its bucket or folder; whether there was none until now.
 
     :raises ConditionalPutIgnored: see :func:`entrepot.store.proof.prove`.
     """
-    if url.partition("://")[0] not in SCHEMES:
-        path = Path(url.removeprefix("file://"))
-        there = path.joinpath("store.json").exists()
+    path = folder_of(url)
+    if path is not None:
+        there = Path(path).joinpath(MANIFEST).exists()
         Store.open(url).close()
         return not there
+    # By name: a folder needs nothing of it.
+    bucket = import_module("entrepot.store.bucket").BucketStore
     try:
-        Store.open(url).close()
-        return False
+        store = bucket.from_url(url)
     except NoBucket:
         make_bucket(location_at(url, os.environ))
-    Store.open(url).close()
-    return True
+        store = bucket.from_url(url)
+    with store:
+        return bool(store.made)
 
 
 def make_bucket(location: Location) -> None:

@@ -18,7 +18,7 @@ def open_store(
     url: str | os.PathLike[str], *, read_only: bool = False, durable: bool | None = None
 ) -> Store:
     """See :meth:`entrepot.store.Store.open`."""
-    path = _folder_of(url)
+    path = folder_of(url)
     if path is None:
         return _bucket().from_url(url, read_only=read_only)  # type: ignore[no-any-return]
     from entrepot.store.folder import FolderStore
@@ -32,7 +32,7 @@ def check_url(url: str) -> None:
     :raises ConfigurationError: it is no path, and no URL of a store.
     :raises MissingExtra: it is in a bucket, and obstore is not installed.
     """
-    path = _folder_of(url)
+    path = folder_of(url)
     if path is None:
         from entrepot.store import library
         from entrepot.store.location import location_at
@@ -45,13 +45,15 @@ def check_url(url: str) -> None:
     checked_path(path)
 
 
-def _folder_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
+def folder_of(url: str | os.PathLike[str]) -> str | os.PathLike[str] | None:
     """The path that is meant; None for a bucket.
 
-    :raises ConfigurationError: it is a URL of something else.
+    :raises ConfigurationError: it is a URL of something else, or no path.
     """
     if not isinstance(url, str):
-        return url
+        from entrepot.store.folder import checked_path
+
+        return checked_path(url)
     scheme, found, _ = url.partition("://")
     if not found:
         return url

@@ -32,8 +32,8 @@ class Manifest(msgspec.Struct, frozen=True):
     claims: str
 
 
-def opened(requests: Requests, url: str, clock: StoreClock, *, read_only: bool) -> None:
-    """Find the store, or make it.
+def opened(requests: Requests, url: str, clock: StoreClock, *, read_only: bool) -> bool:
+    """Find the store, or make it; whether it was made.
 
     :raises StoreFormat: it is of a later format, or there is none and ``read_only`` makes none.
     :raises ConditionalPutIgnored: see :func:`prove`.
@@ -45,11 +45,12 @@ def opened(requests: Requests, url: str, clock: StoreClock, *, read_only: bool) 
                 f"there is no store at {url} yet, and read_only makes none; open it for writing "
                 f"once, or wait for who does"
             )
-        return
+        return False
     clock.anchor(prove(requests, url))
     if manifest is None:
         data = msgspec.json.encode(Manifest(FORMAT, CLAIMS)) + b"\n"
         requests.send(layout.MANIFEST, data, "write the store's manifest")
+    return manifest is None
 
 
 def _manifest(requests: Requests, url: str) -> Manifest | None:

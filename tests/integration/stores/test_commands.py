@@ -104,6 +104,19 @@ def test_init_makes_the_bucket_and_the_store(seaweed: SeaweedServer) -> None:
     assert ran("store", "init", url).stdout == f"{url} is a store already\n"
 
 
+def test_init_of_a_new_prefix_in_a_bucket_that_is_there_says_that_it_made_a_store(
+    seaweed: SeaweedServer, prefix: str
+) -> None:
+    """And by whoever opened it first, it is one already."""
+    url = f"s3://{BUCKET}/{prefix}?endpoint={seaweed.endpoint}"
+    assert ran("store", "init", url).stdout == f"made a store at {url}\n"
+    assert ran("store", "init", url).stdout == f"{url} is a store already\n"
+    other = f"s3://{BUCKET}/{prefix}-other?endpoint={seaweed.endpoint}"
+    with Store.open(other) as store:
+        assert store.claim("a")
+    assert ran("store", "init", other).stdout == f"{other} is a store already\n"
+
+
 def test_init_waits_for_a_server_that_is_not_up_yet(proxy: FaultProxy, prefix: str) -> None:
     url = f"s3://{BUCKET}/{prefix}?endpoint={proxy.endpoint}"
     proxy.spoil(How.CUT, "GET", times=4)
