@@ -6,6 +6,7 @@ import pytest
 
 from entrepot import errors
 from entrepot.errors import EntrepotError, OrderFailed
+from entrepot.errors.root import sentence_of
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,14 @@ def test_every_error_has_a_code_of_its_own() -> None:
     ]
     codes = {kind.__name__: kind.code for kind in kinds if "code" in vars(kind)}
     assert len(set(codes.values())) == len(codes)
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ArithmeticError("no sentence")
+
+
+def test_an_error_whose_sentence_cannot_be_had_is_told_all_the_same() -> None:
+    """A stranger's code raised it: what its ``__str__`` does must not stand in its place."""
+    assert sentence_of(ValueError("spam")) == "spam"
+    assert sentence_of(Wordless()) == "(its message could not be read)"

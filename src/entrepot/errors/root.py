@@ -33,3 +33,11 @@ class Closed(EntrepotError):
     """The object was used after its ``close``."""
 
     code = "closed"
+
+
+def sentence_of(error: BaseException) -> str:
+    """What an error says; of one whose ``__str__`` raises, that it says nothing."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its message could not be read)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from entrepot.errors.root import sentence_of
 from entrepot.market.function import Written
 from entrepot.market.protocol import ERROR_CHARS, Fault, Result, WorkItem
 from entrepot.mediums import Post, Receipt
@@ -106,11 +107,7 @@ class Writes:
 
 def failure(item: WorkItem, error: BaseException) -> Result:
     """The result that says that ``error`` was raised; texts are cut to what a broker takes."""
-    try:
-        message = str(error)
-    except Exception:
-        message = "(its message could not be read)"
-    fault = Fault(_text(type(error).__name__), _text(message))
+    fault = Fault(_text(type(error).__name__), _text(sentence_of(error)))
     return Result(item.order_id, item.lease, False, error=fault)
 
 

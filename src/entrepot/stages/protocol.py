@@ -36,6 +36,7 @@ from entrepot.errors import (
     StageLost,
     StageMismatch,
 )
+from entrepot.errors.root import sentence_of
 from entrepot.market.inputs import Input
 from entrepot.mediums.base import Medium, copy_summed
 from entrepot.stages.values import VALUES, Item, Value, aligned, pack, unpack
@@ -304,10 +305,7 @@ _KINDS: dict[str, type[StageError]] = {
 
 def said_of(error: Exception) -> tuple[str, str]:
     """The code and the sentence under which an error travels in a reply."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "(its message could not be read)"
+    text = sentence_of(error)
     if isinstance(error, StageError | ProductTooLarge):
         return error.code, text[:ERROR_CHARS]
     kind = type(error).__name__

@@ -305,6 +305,12 @@ def checked_score(score: Any, goal: Goal | None, state: str) -> Score | None:
     :raises StudyError: it is not one of the goal's.
     """
     if score is None:
+        if state == DONE and isinstance(goal, Mapping):
+            each = ", ".join(f"{json.dumps(name, ensure_ascii=False)}: ..." for name in goal)
+            raise StudyError(
+                f"a trial that is done has a score for each of its goals, whatever it reported; "
+                f"set trial.score = {{{each}}}"
+            )
         if state == DONE:
             raise StudyError("a trial that is done has a score; give one, or report numbers")
         return None

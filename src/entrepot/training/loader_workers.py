@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from entrepot.errors import ConfigurationError, LoaderError, OrderTimeout, WorkerDied
+from entrepot.errors.root import sentence_of
 from entrepot.mediums import shm
 from entrepot.training.loader_batches import received
 from entrepot.training.loader_feed import Feed, Packet, Setup
@@ -183,7 +184,7 @@ def _told(error: Exception, worker: int) -> Fault:
     try:
         pickle.dumps(fault)
     except Exception:  # of a class, or with a value, that cannot be sent
-        said = f"{type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {sentence_of(error)}"
         return LoaderError, (said,), {"__notes__": fields["__notes__"]}
     return fault
 

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from entrepot.errors import BadStageMessage, ConfigurationError, NoGradient, OutOfStep, StageFailed
+from entrepot.errors.root import sentence_of
 from entrepot.stages.checkpoints import Generation
 from entrepot.stages.forms import arguments_of, digest_of, taken_apart
 from entrepot.stages.protocol import Reply, Request
@@ -216,7 +217,7 @@ class Run:
         except Exception as error:
             raise Torn(
                 f"the optimizer of run {self.name!r} of stage {self.stage!r} failed in the middle "
-                f"of step {self.step + 1}: {type(error).__name__}: {error}"
+                f"of step {self.step + 1}: {type(error).__name__}: {sentence_of(error)}"
             ) from error
         self.step += 1
         self.held.clear()

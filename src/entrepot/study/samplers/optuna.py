@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from entrepot.errors import ConfigurationError, MissingExtra, SamplerFailed, SpaceError
+from entrepot.errors.root import sentence_of
 from entrepot.study import streams
 from entrepot.study.checks import whole
 from entrepot.study.goals import Goal, checked_goal, losses
@@ -148,7 +149,8 @@ class OptunaSampler(Sampler):
 
 def _failed(what: str, trial: int, error: Exception) -> SamplerFailed:
     return SamplerFailed(
-        f"{what} raised when it was asked for trial {trial}: {type(error).__name__}: {error}"
+        f"{what} raised when it was asked for trial {trial}: {type(error).__name__}: "
+        f"{sentence_of(error)}"
     )
 
 
