@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from entrepot.errors import BudgetShrank, ConfigurationError, PointError, StudyError
+from entrepot.errors import BudgetShrank, ConfigurationError, PointError, StoreError, StudyError
 from entrepot.store.layout import key_of
 from entrepot.store.record import EMPTY, Fault
 from entrepot.study import closing as segments
@@ -296,7 +296,11 @@ class Study:
 
     def _ended(self, _trial: Trial) -> None:
         if self._clock() - self._tidied_at >= TIDY_S:
-            self._tidy()
+            try:
+                self._tidy()
+            except StoreError as fault:
+                # The trial's end is written, or its own error is under way; neither waits for this.
+                logger.warning("finished trials are not tidied", extra={"why": str(fault)})
 
     def _tidy(self) -> None:
         self._tidied_at = self._clock()

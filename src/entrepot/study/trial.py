@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, SupportsFloat
 
-from entrepot.errors import ScoreNotFinite, StoreError, StudyError, TrialLost
+from entrepot.errors import (
+    BadRecord,
+    CorruptBlob,
+    MissingBlob,
+    ScoreNotFinite,
+    StoreError,
+    StudyError,
+    TrialLost,
+)
 from entrepot.study.curves import Tail, longer, number_of
 from entrepot.study.goals import Score
 from entrepot.study.held import Held, direction_of, write
@@ -21,6 +30,9 @@ if TYPE_CHECKING:
     from entrepot.store.base import Store
 
 logger = logging.getLogger(__name__)
+
+_FOR_GOOD = (BadRecord, CorruptBlob, MissingBlob)
+"""What a store says of what it was given or asked for: whoever tries the trial next is told so."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +61,12 @@ class Trial:
     * pruned, when the last report's verdict was to stop;
     * failed, by an exception, which passes on, and by a score that is NaN or infinite, which does
       not: the next trial comes;
-    * released, so that another may have it at once, by Ctrl-C, SIGTERM or the end of the loop, and
-      when it ends without a report or a score.
+    * released, so that another may have it at once, by Ctrl-C, SIGTERM or the end of the loop, when
+      it ends without a report or a score, and by an error of the store in one of the methods here,
+      which passes on: the trial is not to blame for that.
+
+    An end that the store did not take is written once more. While it takes nothing the trial stays
+    running, until somebody finds it abandoned.
 
     A trial that was lost to a rescue meanwhile ends its ``with`` quietly: the next one comes.
 
@@ -79,6 +95,10 @@ class Trial:
         self._verdict = Verdict()
         self._over = False
         self._tail = Tail(0, (), None)
+        self._fault: StoreError | None = None
+        """What the store said last when it did not do what was asked of it here."""
+        self._unwritten: tuple[str, Score | None, str] | None = None
+        """The end that it did not take: state, score, and why."""
 
     @property
     def checkpoint(self) -> bytes | None:
@@ -86,7 +106,8 @@ class Trial:
         said = self._held.said
         if said is None or not said.kept:
             return None
-        return self._store.get(said.kept)
+        with self._asking():
+            return self._store.get(said.kept)
 
     def report(self, value: SupportsFloat) -> Verdict:
         """Write down one more number, an epoch's loss say, and hear what the pruner thinks.
@@ -97,8 +118,9 @@ class Trial:
         self._check()
         self.reports.append(number_of(value))
         self._tail = longer(self._tail, self.reports[-1], direction_of(self._held.goal))
-        self._write(RUNNING)
-        self._verdict = Verdict(self._judge(self.number, self.reports))
+        with self._asking():
+            self._write(RUNNING)
+            self._verdict = Verdict(self._judge(self.number, self.reports))
         return self._verdict
 
     def keep(self, data: bytes) -> None:
@@ -107,7 +129,8 @@ class Trial:
         :raises TrialLost: the trial was rescued by somebody else; leave the ``with``.
         """
         self._check()
-        self._write(RUNNING, checkpoint=self._store.put(data))
+        with self._asking():
+            self._write(RUNNING, checkpoint=self._store.put(data))
 
     def finish(self, score: Score | None = None) -> None:
         """It is done, with this score, or the last report's; leaving the ``with`` does the same.
@@ -148,7 +171,9 @@ class Trial:
             return True
         try:
             if error is None:
-                self._leave()
+                self._leave_or_again()
+            elif error is self._fault and not isinstance(error, _FOR_GOOD):
+                self._end(*(self._unwritten or (RELEASED,)))
             elif isinstance(error, Exception):
                 self._end(FAILED, because=f"{type(error).__name__}: {error}")
             else:
@@ -163,6 +188,15 @@ class Trial:
         finally:
             self._done()
         return False
+
+    def _leave_or_again(self) -> None:
+        try:
+            self._leave()
+        except StoreError as fault:
+            if self._unwritten is None or isinstance(fault, _FOR_GOOD):
+                raise
+            logger.warning("a trial's end is written once more", extra={"why": str(fault)})
+            self._end(*self._unwritten)
 
     def _leave(self) -> None:
         if self._verdict.because is not None:
@@ -191,8 +225,23 @@ class Trial:
         if self._over:
             raise StudyError(f"trial {self.number} is over; the loop gives the next")
 
-    def _end(self, state: str, *, score: Score | None = None, because: str = "") -> None:
-        self._write(state, score=score, because=because)
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """What a store raises within is the store's own fault, and none of what is run."""
+        self._unwritten = None
+        try:
+            yield
+        except StoreError as fault:
+            self._fault = fault
+            raise
+
+    def _end(self, state: str, score: Score | None = None, because: str = "") -> None:
+        with self._asking():
+            try:
+                self._write(state, score=score, because=because)
+            except StoreError:
+                self._unwritten = (state, score, because)
+                raise
         self._done()
 
     def _write(
