@@ -6,17 +6,13 @@ line of a table. Those that read are told no rule: what was made by others, or b
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any
 
 from entrepot.errors import StudyNameError
+from entrepot.study.unseen import unseen_in
 
 STUDY_CHARS = 200
 """Characters of a study's name."""
-
-_UNSEEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Unicode's categories of what breaks a line, or is no character: controls, surrogates, and the
-separators of lines and paragraphs."""
 
 _OF_STORES = frozenset({"trial", "segment", "space"})
 
@@ -31,7 +27,7 @@ def checked_study(study: Any) -> str:
         raise StudyNameError(
             f"a study's name is text of 1 to {STUDY_CHARS} characters, got {much}{study!r:.100}"
         )
-    why = _wrong(study)
+    why = wrong_with(study)
     if why is not None:
         raise StudyNameError(f"no study can be named {study!r:.220}: {why}; choose another name")
     return study
@@ -47,11 +43,11 @@ def readable_study(study: Any) -> str:
     return study
 
 
-def _wrong(study: str) -> str | None:
+def wrong_with(study: str) -> str | None:
     """What a store, a URL or a command would take for something else; None: nothing."""
-    for sign in study:
-        if unicodedata.category(sign) in _UNSEEN:
-            return f"the sign {sign!r} in it ends a line, or cannot be seen or written"
+    sign = unseen_in(study)
+    if sign is not None:
+        return f"the sign {sign!a} in it ends a line, or cannot be seen or written"
     if study.startswith("-"):
         return "a command takes what begins with - for an option"
     parts = study.split("/")

@@ -31,6 +31,7 @@ from entrepot.errors import ConfigurationError, ScoreNotFinite, StudyError
 from entrepot.store.record import EMPTY, Record
 from entrepot.study.curves import Tail, number_of
 from entrepot.study.goals import Goal, Score, checked_goal
+from entrepot.study.unseen import unseen_in
 
 RUNNING = "running"
 DONE = "done"
@@ -279,11 +280,17 @@ def read_curve_blob(data: bytes) -> list[float]:
 def checked_who(me: Any) -> str:
     """``me``, if it can say who runs a trial.
 
-    :raises ConfigurationError: it is empty or long.
+    :raises ConfigurationError: it is empty or long, or has signs that cannot be seen.
     """
     if not isinstance(me, str) or not 0 < len(me) <= WHO_CHARS:
         raise ConfigurationError(
             f"me says who runs a trial, in 1 to {WHO_CHARS} characters, got {me!r:.100}"
+        )
+    sign = unseen_in(me)
+    if sign is not None:
+        raise ConfigurationError(
+            f"me says who runs a trial, and the sign {sign!a} in {me!r:.220} ends a line, or "
+            f"cannot be seen or written; choose another name"
         )
     return me
 

@@ -23,6 +23,10 @@ GOOD = (
     "curve",
     "ñandú/北京/🦆👩🏽\u200d🔬",
     "e\u0301",  # an accent by itself
+    "\u2764\ufe0f\u200d\U0001f525",  # one picture of two
+    "3\ufe0f\u20e3",  # a key of a telephone
+    "\u0646\u0645\u06cc\u200c\u062f\u0627\u0646\u0645",  # Persian, with a letter that ends
+    "\u0915\u094d\u200d\u0937",  # Hindi, with half a letter
     "+",
     "a+b c",
     "=1+1",
@@ -41,6 +45,23 @@ BAD = (
     "\u2028",
     "\x85",
     "\ud800",
+    "\u200b",
+    "a\u200bb",
+    "\u202egnp",
+    "\u2066x",
+    "\ufeffx",
+    "a\xadb",
+    "\u3164",
+    "a\u1160",
+    "a/\u2800",
+    "\U000e0041",
+    "a\u200db",
+    "\u200d\U0001f986",
+    "a\u200c",
+    "a\ufe0fb",
+    "1\ufe0f",
+    "a\u034fb",
+    "\U0001f986\u200d\u3164",
     ".",
     "..",
     "a/../b",

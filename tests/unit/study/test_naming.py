@@ -51,6 +51,8 @@ def test_what_is_no_text_is_no_name(name: Any) -> None:
     ("name", "why"),
     [
         ("a\nb", r"the sign '\\n' in it ends a line"),
+        ("a\u200bb", r"the sign '\\u200b' in it ends a line, or cannot be seen"),
+        ("\u3164", r"the sign '\\u3164' in it ends a line, or cannot be seen"),
         ("a/..", r"its part '\.\.' is a way through folders"),
         ("x" * 300, "1 to 200 characters, got 300 characters: 'xxx"),
         ("a /b", "its part 'a ' has a blank at an end"),
@@ -65,3 +67,26 @@ def test_the_error_says_what_is_in_the_way(name: str, why: str) -> None:
     assert isinstance(refused.value, ConfigurationError)
     assert isinstance(refused.value, StudyError)
     assert refused.value.code == "study_name"
+
+
+@pytest.mark.parametrize(
+    "me", ["a\nb", "a\x1b[31m", "\u202egnp", "\u3164", "\ud800", "\x00", "a\u2028"]
+)
+def test_who_runs_a_trial_can_be_seen_as_well(me: str) -> None:
+    """It stands in tables, on pages and in logs, a line each."""
+    store = MemoryStore()
+    point = SPACE.point(lr=0.5)
+    for make in (
+        lambda: Study(store, "spam", SPACE, me=me),
+        lambda: take(store, point, study="spam", trial=0, me=me),
+        lambda: enqueue(store, point, study="spam", me=me),
+    ):
+        with pytest.raises(ConfigurationError, match="ends a line, or cannot be seen"):
+            make()
+    assert store.scan() == []
+
+
+def test_who_runs_a_trial_may_have_an_odd_name() -> None:
+    store = MemoryStore()
+    for me in ("gpu-7:4711", " x", "-", "ñandú 🦆👩🏽\u200d🔬"):
+        assert Study(store, "spam", SPACE, me=me).me == me
