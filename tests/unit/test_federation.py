@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,9 @@ REFUSED: list[tuple[str, Any, Any]] = [
     ("client 0 has size nan", [ONE, ONE], [math.nan, 1]),
     ("client 0 has size inf", [ONE, ONE], [math.inf, 1]),
     ("client 0 has size '1'", [ONE], ["1"]),
+    ("client 0 has size 1000", [ONE, ONE], [10**400, 1]),
+    ("client 1 has size", [ONE, ONE], [1, 10**5000]),
+    ("all 2 sizes are 0", [ONE, ONE], [Fraction(1, 10**400), 0]),
     ("client 0 has size True", [ONE], [True]),
     ("all 2 sizes are 0", [ONE, ONE], [0, 0.0]),
     ("client 1, key 'w': the update is not finite", [ONE, {"w": np.array([1, math.nan])}], None),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
+from entrepot.arguments import shown
 from entrepot.errors import FederationError, MissingExtra
 
 try:
@@ -68,18 +69,24 @@ def checked_sizes(sizes: Sequence[float] | None, clients: Sequence[int]) -> list
     for client, size in zip(clients, given, strict=True):
         if not is_size(size):
             raise FederationError(
-                f"client {client} has size {size!r}; it is how many samples it saw, 0 or more"
+                f"client {client} has size {shown(size)}; it is how many samples it saw, 0 or more"
             )
-    if not any(given):
+    found = [float(size) for size in given]
+    if not any(found):
         raise FederationError(f"all {len(clients)} sizes are 0, so there is nothing to weigh by")
-    largest = float(max(given))  # so that no sum of sizes overflows
-    return [float(size) / largest for size in given]
+    largest = max(found)  # so that no sum of sizes overflows
+    return [size / largest for size in found]
 
 
 def is_size(size: object) -> bool:
-    """Whether it is a number, finite, and 0 or more."""
-    is_number = isinstance(size, Real) and not isinstance(size, bool)
-    return is_number and math.isfinite(size) and size >= 0  # type: ignore[arg-type,operator]
+    """Whether it is a number, finite as a float, and 0 or more."""
+    if not isinstance(size, Real) or isinstance(size, bool):
+        return False
+    try:
+        number = float(size)
+    except OverflowError:  # a whole number that no float holds
+        return False
+    return math.isfinite(number) and number >= 0
 
 
 def entries_of(state: object, client: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:

@@ -14,12 +14,15 @@ All of it is claimed and none is written again, so that a mean is of just what i
 from __future__ import annotations
 
 import logging
+import os
 import random as randoms
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from entrepot.arguments import shown
 from entrepot.errors import (
     ConfigurationError,
     CorruptBlob,
@@ -42,8 +45,10 @@ from entrepot.federation.fedavg import (
     nested,
 )
 from entrepot.federation.packing import pack_state, unpack_state
+from entrepot.logs import why_of
 from entrepot.store.record import EMPTY
 from entrepot.study.checks import number, whole
+from entrepot.study.naming import wrong_with
 
 if TYPE_CHECKING:
     from entrepot.store.base import Store
@@ -67,7 +72,7 @@ REFUSED_CHARS = 2000
 
 
 def gather(
-    store: Store,
+    store: Store | str | os.PathLike[str],
     what: State,
     *,
     run: str,
@@ -94,6 +99,7 @@ def gather(
     All clients of a round leave with the same bits. Who comes when the mean is there already leaves
     with it at once, and is not part of it.
 
+    :param store: a store, or what :meth:`entrepot.store.Store.open` takes.
     :param what: what ``state_dict()`` gives: arrays or tensors by name.
     :param run: the name of this training run; no other in the store has it.
     :param clients: how many clients there are.
@@ -123,7 +129,9 @@ def gather(
         job,
     )
     if size is not None and not is_size(size):
-        raise ConfigurationError(f"size is {size!r}; it is how many samples were seen, 0 or more")
+        raise ConfigurationError(
+            f"size is {shown(size)}; it is how many samples were seen, 0 or more"
+        )
     if quorum is not None:
         whole("quorum", quorum, 1, clients)
     waiting = Waiting(number("within", within, 0), quorum, number("patience", patience, 0))
@@ -132,15 +140,23 @@ def gather(
     if not entries:
         raise FederationError(f"client {mine} sent a state without keys; send a model")
     check_finite(entries, kinds, mine)
-    meeting = Round(store, place, resume=resume, clock=clock)
-    if meeting.sends():
-        meeting.send(pack_state(entries), size)
-    average = meeting.wait(waiting, sleep, random)
+    with _opened(store) as opened:
+        meeting = Round(opened, place, resume=resume, clock=clock)
+        if meeting.sends():
+            meeting.send(pack_state(entries), size)
+        average = meeting.wait(waiting, sleep, random)
     check_alike(kinds, f"client {mine}", kinds_of(average, mine), f"the average of {place.said}")
     for path, kind in kinds.items():
         if kind.device is not None:
             average[path] = average[path].to(kind.device)
     return nested(what, average)
+
+
+def _opened(store: Store | str | os.PathLike[str]) -> AbstractContextManager[Store]:
+    """The store, open for the round; one that was given open stays so."""
+    from entrepot.store.base import Store
+
+    return nullcontext(store) if isinstance(store, Store) else Store.open(store)
 
 
 def _checked_run(run: Any) -> str:
@@ -149,6 +165,9 @@ def _checked_run(run: Any) -> str:
             f"a run's name is text of 1 to {RUN_CHARS} characters without a slash at an end, got "
             f"{run!r:.100}"
         )
+    why = wrong_with(run)
+    if why is not None:
+        raise ConfigurationError(f"no run can be named {run!r:.220}: {why}; choose another name")
     return run
 
 
@@ -300,7 +319,9 @@ class Round:
         except StoreUnreachable as fault:
             if self._clock() >= deadline:
                 raise
-            logger.warning("the round cannot be seen just now", extra={"why": str(fault)})
+            logger.warning(
+                "the round cannot be seen just now: %s", why_of(fault), extra={"why": str(fault)}
+            )
 
     def _give_up(self, missing: list[int], waiting: Waiting) -> None:
         here = f"{len(self._present)} of {self._place.clients} are there"
@@ -346,7 +367,8 @@ class Round:
         if known and len(known) < len(took):
             silent = ", ".join(str(k) for k, size in zip(took, sizes, strict=True) if size is None)
             logger.warning(
-                "all clients weigh the same, since not all say what they saw",
+                "all clients weigh the same, since not all say what they saw: not client %s",
+                silent,
                 extra={"silent": silent},
             )
             known = []

@@ -365,6 +365,11 @@ def test_a_store_that_does_not_answer_for_a_while_is_waited_for(
         {"run": "/fed"},
         {"run": "x" * 201},
         {"run": 7},
+        {"run": "a/../b"},
+        {"run": "a\nb"},
+        {"run": "a\u200bb"},
+        {"run": "a/trial/b"},
+        {"size": 10**400},
         {"round": -1},
         {"round": 0.5},
         {"clients": 0},
@@ -390,6 +395,21 @@ def test_wrong_arguments_are_refused_and_nothing_is_written(
     with pytest.raises(ConfigurationError):
         gather(store, weights(1.0), **given)
     assert store.scan() == []
+
+
+def test_a_folder_is_as_good_as_its_store_and_what_is_no_store_is_told(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"run": "fed", "round": 0, "clients": 1, "mine": 0}
+    for path in (tmp_path / "store", str(tmp_path / "other")):
+        assert value_of(gather(path, weights(2.0), **given)) == 2.0
+        with Store(path) as store:
+            assert store.resolve("fed/round/0/average") is not None
+            given["resume"] = True
+            assert value_of(gather(store, weights(3.0), **given)) == 2.0
+            assert store.resolve("fed/round/0/average") is not None  # it was left open
+        del given["resume"]
+    none: Any = None
+    with pytest.raises(ConfigurationError, match="a store needs a path, got None"):
+        gather(none, weights(1.0), **given)
 
 
 @pytest.mark.parametrize("state", [[1.0], {}, {"w": 1.0}, {"w": np.array(["x"])}], ids=repr)
