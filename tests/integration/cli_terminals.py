@@ -35,6 +35,9 @@ def slow(name):
 def raises(name):
     raise RuntimeError("no GPU: " + name)
 
+def colours(name):
+    raise ValueError("\\x1b[31m red \\x9b")
+
 def forks(name):
     reading, writing = os.pipe()
     child = os.fork()
@@ -116,7 +119,7 @@ class Command:
         return self._next(self.out, "event", name)
 
     def logged(self, message: str) -> dict[str, Any]:
-        """The next record of that message in the log."""
+        """The next record in the log whose message begins with that."""
         return self._next(self.err, "message", message)
 
     def _next(self, lines: Lines, field: str, value: str) -> dict[str, Any]:
@@ -125,7 +128,7 @@ class Command:
             line = lines.next(deadline)
             assert line is not None, f"it ended without {value!r}: {self.end()}"
             said: dict[str, Any] = json.loads(line)
-            if said[field] == value:
+            if said[field] == value or (field == "message" and said[field].startswith(value)):
                 return said
 
     def signal(self, number: signal.Signals) -> None:

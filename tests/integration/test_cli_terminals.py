@@ -103,8 +103,10 @@ def test_logs_name_the_order_and_the_supplier(terminals: Terminals) -> None:
     terminals.pull("x")
     supplier.signal(signal.SIGTERM)
     _, _, err = supplier.end()
-    failed = [each for each in objects(err) if each["message"] == "an order failed"]
+    failed = [each for each in objects(err) if each["level"] == "warning"]
     assert failed
+    assert all("failed: RuntimeError: no GPU: x" in each["message"] for each in failed)
+    assert ", in raises\n" in failed[0]["exception"]
     assert all(each["supplier"] == "poor" and each["order_id"] for each in failed)
 
 

@@ -63,6 +63,77 @@ def test_no_secret_is_written(
     assert logs.MASK in said
 
 
+OBEYED = "\x1b[31m \x07 \x7f \x9b31m \u202e \ud800 end"
+"""What colours, rings, deletes, colours again, turns round, and cannot be written."""
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_a_terminal_obeys_nothing_of_what_others_say(stream: type[io.StringIO]) -> None:
+    """In the message, a field, and an error with a traceback; JSON still says what was said."""
+    target = stream()
+    logs.setup("info", target)
+    try:
+        raise ValueError(OBEYED)
+    except ValueError:
+        logging.getLogger("entrepot").exception("of %s", OBEYED, extra={"product_id": "p" + OBEYED})
+    written = target.getvalue()
+    assert all(sign.isprintable() or sign == "\n" for sign in written)
+    written.encode()
+    if stream is io.StringIO:
+        said = json.loads(written)
+        assert said["product_id"] == "p" + OBEYED
+        assert OBEYED in said["exception"]
+    else:
+        assert written.count(r"\x1b[31m") == 3
+        assert "ValueError: " in written.splitlines()[-1]
+
+
+def test_what_the_message_says_is_not_a_field_again_on_a_terminal() -> None:
+    said = logged(Terminal(), "not registered: no room", why="no room", supplier="gpu-3")
+    assert said.endswith("info not registered: no room  supplier=gpu-3\n")
+
+
+def test_words_of_others_fit_a_line() -> None:
+    assert logs.in_a_line("two\n lines\x00 🐟  ñ") == r"two lines\x00 🐟 ñ"
+    assert len(logs.in_a_line("long" * 10_000)) == logs.WHY_CHARS
+    assert "hunter2" not in logs.in_a_line("at 10.0.0.7:4711/hunter2hunter2hunter2")
+
+
+def test_an_error_is_its_type_and_its_sentence() -> None:
+    assert logs.why_of(ValueError("my\nbad")) == "ValueError: my bad"
+    assert logs.why_of(KeyError("x")) == "KeyError: 'x'"
+    assert logs.why_of(ValueError()) == "ValueError"
+    assert logs.why_of("no room") == "no room"
+
+
+def test_places_are_remembered_as_far_as_there_is_room() -> None:
+    traces = logs.Traces("entrepot.")
+    errors = []
+    for number in range(logs.PLACES + 1):
+        try:
+            exec(compile("\n" * number + "raise ValueError", "made.py", "exec"))
+        except ValueError as error:
+            errors.append(error)
+    assert all(traces.of(error) for error in errors[:-1])
+    assert not any(traces.of(error) for error in errors[:-1])
+    assert traces.of(errors[-1])
+    assert traces.of(errors[0])
+
+
+def test_a_recursion_is_one_place_however_deep() -> None:
+    def down(left: int) -> None:
+        if left == 0:
+            raise ValueError("the end")
+        down(left - 1)
+
+    traces, given = logs.Traces("entrepot."), []
+    for depth in (3, 5, 9):
+        with pytest.raises(ValueError, match="the end") as told:
+            down(depth)
+        given.append(traces.of(told.value) is not None)
+    assert given == [True, False, False]
+
+
 def test_product_names_are_not_taken_for_secrets() -> None:
     assert logs.masked("shard-7/abcdefghijklmnopqrstuvwxyz") == "shard-7/abcdefghijklmnopqrstuvwxyz"
 

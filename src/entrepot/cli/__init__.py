@@ -73,7 +73,9 @@ def _run(line: list[str]) -> None:
     except OSError as fault:
         # A full disk behind a pipe, as a rule. What could not be written must not be tried again.
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
-        sys.stderr.write(f"error (os): {fault}\n")
+        from entrepot.logs import visible
+
+        sys.stderr.write(f"error (os): {visible(str(fault))}\n")
         sys.exit(1)
 
 
@@ -93,9 +95,9 @@ def told(*, as_json: bool) -> Iterator[None]:
 
 
 def _tell(fault: EntrepotError, *, as_json: bool) -> None:
-    from entrepot.logs import masked
+    from entrepot.logs import masked, visible
 
-    said = masked(" ".join(str(fault).split()))
+    said = visible(masked(" ".join(str(fault).split())))
     if as_json:
         from entrepot.cli.output import emit
 

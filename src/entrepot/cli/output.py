@@ -6,9 +6,10 @@ standard error.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
+
+from entrepot.logs import as_json, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,13 +20,13 @@ WIDTH = 80
 
 def emit(event: str, **fields: Any) -> None:
     """Print one object. ``event`` says what it is about."""
-    sys.stdout.write(json.dumps({"event": event, **fields}, ensure_ascii=False) + "\n")
+    sys.stdout.write(as_json({"event": event, **fields}) + "\n")
     sys.stdout.flush()
 
 
 def say(text: str) -> None:
     """Print one line for a person, at once even into a pipe."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(visible(text, "\n\t") + "\n")
     sys.stdout.flush()
 
 

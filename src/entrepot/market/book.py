@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from entrepot.arguments import shown
 from entrepot.errors import (
     BrokerUnavailable,
     Closed,
@@ -18,6 +19,7 @@ from entrepot.errors import (
     ProtocolError,
     Refused,
 )
+from entrepot.logs import in_a_line, why_of
 from entrepot.market import protocol
 from entrepot.market.connection import Connection
 from entrepot.market.order import ENDED, TAKEN, WANTED, Entry
@@ -165,13 +167,19 @@ class Book(Placing):
         try:
             return medium.checksum_written(slot.offset, delivery.nbytes) == delivery.checksum
         except MediumError as error:
-            logger.warning("a slot cannot be read", extra={"client": self._name, "why": error})
+            logger.warning(
+                "a slot cannot be read: %s",
+                why_of(error),
+                extra={"client": self._name, "why": error},
+            )
             return False
 
     def _corrupt(self, entry: Entry, slot: Slot) -> None:
         self.figures["corrupt"] += 1
         logger.warning(
-            "a product is not what its checksum says",
+            "what came for order %s, %s, is not what its checksum says",
+            entry.order_id,
+            shown(entry.product_id),
             extra={"order_id": entry.order_id, "product_id": entry.product_id},
         )
         # Whoever wrote there after the supplier was done may do so again.
@@ -316,7 +324,9 @@ class Book(Placing):
             self._refused(refused, Refused(reply.code, why))
         elif reply.code != "unknown_order":  # CANCEL or MOVE of what has ended meanwhile
             logger.warning(
-                "the broker refused a request",
+                "the broker refused a request (%s): %s",
+                in_a_line(reply.code, 80),
+                in_a_line(reply.error),
                 extra={"client": self._name, "code": reply.code, "why": reply.error},
             )
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import zmq
 
 from entrepot.errors import ConfigurationError, ProtocolError
+from entrepot.logs import in_a_line
 from entrepot.market.dealer import EVENTS, Dealer
 from entrepot.market.party import Party
 from entrepot.market.protocol import HELLO, HELLO_NBYTES, PROTOCOL, REPLY, Reply, reader
@@ -149,7 +150,9 @@ class Line:
         except ProtocolError as fault:
             self.malformed += 1
             logger.warning(
-                "the broker sent something malformed",
+                "the broker at %s sent something malformed: %s",
+                self.endpoint,
+                in_a_line(str(fault)),
                 extra={"party": self._name, "endpoint": self.endpoint, "fault": fault},
             )
             # Frames may have been taken for what they are not: begin with the next message.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from entrepot.errors import MediumError, NoFreeSlot
+from entrepot.logs import why_of
 from entrepot.market import protocol
 from entrepot.market.connection import CLOSED, Connection
 from entrepot.market.inputs import Input, input_of
@@ -270,7 +271,11 @@ class Placing:
             medium = self.medium.renew()
         except MediumError as error:
             self._renew_at = self.clock() + RENEW_AGAIN_S
-            logger.warning("no memory for more slots", extra={"client": self._name, "why": error})
+            logger.warning(
+                "no memory for more slots: %s",
+                why_of(error),
+                extra={"client": self._name, "why": error},
+            )
             return
         self.figures["arenas"] += 1
         self.medium = medium

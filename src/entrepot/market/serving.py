@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from entrepot.arguments import shown
 from entrepot.errors import BrokerUnavailable
+from entrepot.logs import in_a_line, why_of
 from entrepot.market.connection import Connection
 from entrepot.market.protocol import Result, WorkItem
 from entrepot.market.work import Maker
@@ -48,7 +50,7 @@ class Serving:
                     self._making = False
             except SystemExit as error:
                 # A library that gives up is not a reason to: the order failed, others may not.
-                results = [failure(item, error) for item in items]
+                results = [maker.failure(item, error) for item in items]
             except BaseException as error:
                 # Not the function's to catch, nor ours: say so, leave, and let it pass.
                 with connection.lock:
@@ -166,7 +168,8 @@ class Serving:
             elif now >= complain_at:
                 complain_at = until
                 logger.warning(
-                    "no broker answers; trying on",
+                    "no broker answers at %s; trying on",
+                    self.endpoint,
                     extra={"supplier": self.name, "endpoint": self.endpoint},
                 )
         if self._worklist.stop_event is not None:
@@ -192,14 +195,27 @@ class Serving:
                 self.served += 1
                 continue
             self.failed += 1
-            fault = result.error
-            logger.warning(
-                "an order failed",
-                extra={
-                    "supplier": self.name,
-                    "order_id": result.order_id,
-                    "type": fault.type if fault else "",
-                    "why": fault.message if fault else "",
-                },
-            )
+            self._tell(result)
         return results
+
+    def _tell(self, result: Result) -> None:
+        """An order failed. The first from one place in a function says where that is."""
+        raised = self._maker.raised(result.lease)
+        if raised is None:
+            return  # it was said
+        item, error = raised
+        fault = result.error
+        logger.warning(
+            "order %s for %s failed: %s",
+            in_a_line(item.order_id, 80),
+            shown(item.product_id),
+            why_of(error),
+            extra={
+                "supplier": self.name,
+                "order_id": item.order_id,
+                "product_id": item.product_id,
+                "type": fault.type if fault else "",
+                "why": fault.message if fault else "",
+            },
+            exc_info=self._maker.traces.of(error),
+        )

@@ -14,7 +14,7 @@ from entrepot.market.batch import Batch, answers_of
 from entrepot.market.function import Function, Kind, Written
 from entrepot.market.protocol import Region, Result, WorkItem
 from entrepot.market.routing import compile_patterns
-from entrepot.market.writes import Writes, failure
+from entrepot.market.writes import Writes
 from entrepot.mediums import Attachments, Medium
 from entrepot.mediums.base import padded
 from entrepot.mediums.spare import Spare
@@ -164,7 +164,7 @@ class Maker(Writes):
             else:
                 written = kind.write(item, medium, self._call(kind, item.product_id), self.waits)
         except Exception as error:
-            return failure(item, error)
+            return self.failure(item, error)
         return self._result(item, written)
 
     def _fill(self, kind: Kind, item: WorkItem, medium: Medium) -> Written:
@@ -205,7 +205,7 @@ class Maker(Writes):
                 try:
                     begun.append(self._begin(place, item))
                 except Exception as error:
-                    results[place] = failure(item, error)
+                    results[place] = self.failure(item, error)
             if begun:
                 for one, answer in zip(begun, self._answers(begun), strict=True):
                     results[one.place] = self._end(one, answer)
@@ -263,7 +263,7 @@ class Maker(Writes):
         """Write what was made, where the medium is by now: the call may have taken long."""
         item = one.item
         if isinstance(answer, BaseException):
-            return failure(item, answer)
+            return self.failure(item, answer)
         try:
             medium = self._medium_at(item.address)
             if one.out is None:
@@ -271,7 +271,7 @@ class Maker(Writes):
             else:
                 written = one.kind.filled(item, medium, one.out, answer, self.waits)
         except Exception as error:
-            return failure(item, error)
+            return self.failure(item, error)
         return self._result(item, written)
 
     # --- where it goes ------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from entrepot.errors import PatternRefused, ProtocolError, Refused
+from entrepot.logs import in_a_line
 from entrepot.market import protocol
 from entrepot.market.batch import BatchOf, is_full, together
 from entrepot.market.connection import Connection
@@ -326,7 +327,9 @@ class Worklist:
             if told_at is None or now - told_at >= COMPLAIN_S:
                 self._complained_at = now
                 logger.warning(
-                    "waiting to register",
+                    "waiting to register (%s): %s",
+                    in_a_line(reply.code, 80),
+                    in_a_line(reply.error),
                     extra={"supplier": self._name, "code": reply.code, "why": reply.error},
                 )
             return None
@@ -341,7 +344,9 @@ class Worklist:
             self.connection.reconnect("the broker dropped the session")
         elif reply.code != "ok":
             logger.warning(
-                "the broker refused a message",
+                "the broker refused a message (%s): %s",
+                in_a_line(reply.code, 80),
+                in_a_line(reply.error),
                 extra={"supplier": self._name, "code": reply.code, "why": reply.error},
             )
 

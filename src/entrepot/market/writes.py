@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from entrepot.errors.root import sentence_of
+from entrepot.logs import Traces
 from entrepot.market.function import Written
 from entrepot.market.protocol import ERROR_CHARS, Fault, Result, WorkItem
 from entrepot.mediums import Post, Receipt
@@ -16,6 +17,7 @@ class Writes:
 
     :ivar gathered: writes that wait to be pushed together, about.
     :ivar gathered_since: when the first of them was made, on the clock.
+    :ivar traces: of what functions raised.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -25,6 +27,8 @@ class Writes:
         self._lock = threading.Lock()
         self._under_way: list[tuple[WorkItem, Result, Receipt]] = []
         self._posts: list[Post] = []
+        self.traces = Traces("entrepot.market.", "entrepot.mediums.")
+        self._raised: dict[int, tuple[WorkItem, BaseException]] = {}
 
     def _result(self, item: WorkItem, written: Written) -> Result | None:
         """What is said of it, if it is known to have arrived."""
@@ -100,9 +104,18 @@ class Writes:
             elif over:
                 self._under_way = [one for one in under_way if not one[2].done]
         return [
-            result if receipt.error is None else failure(item, receipt.error)
+            result if receipt.error is None else self.failure(item, receipt.error)
             for item, result, receipt in over
         ]
+
+    def failure(self, item: WorkItem, error: BaseException) -> Result:
+        """The result that says that ``error`` was raised, which is kept for :meth:`raised`."""
+        self._raised[item.lease] = item, error
+        return failure(item, error)
+
+    def raised(self, lease: int) -> tuple[WorkItem, BaseException] | None:
+        """What failed under this lease, and of what: once."""
+        return self._raised.pop(lease, None)
 
 
 def failure(item: WorkItem, error: BaseException) -> Result:

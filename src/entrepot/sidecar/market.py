@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from entrepot.errors import EntrepotError
+from entrepot.logs import in_a_line
 from entrepot.sidecar.recent import Recent
 
 log = logging.getLogger(__name__)
@@ -101,5 +102,5 @@ class MarketWatch:
 
     def _lost(self, why: str) -> None:
         if self.seen.up or self.seen.why != why:
-            log.warning("the broker does not answer", extra={"why": why})
+            log.warning("the broker does not answer: %s", in_a_line(why), extra={"why": why})
         self.seen = MarketSeen(False, self.seen.stats, self.seen.at, why)

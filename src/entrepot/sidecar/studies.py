@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 
 from entrepot.errors import EntrepotError, MissingBlob, NoStudy
+from entrepot.logs import why_of
 from entrepot.sidecar.meter import Meter
 from entrepot.store.base import Store
 from entrepot.store.record import Fault
@@ -135,7 +136,9 @@ class StoreWatch:
                 self._note(self._catalog, changed)
         except EntrepotError as fault:
             if self.seen.up or self.seen.why != str(fault):
-                log.warning("the store cannot be read", extra={"why": str(fault)})
+                log.warning(
+                    "the store cannot be read: %s", why_of(fault), extra={"why": str(fault)}
+                )
             before = self.seen
             self.seen = StoreSeen(
                 False, before.studies, before.at, str(fault), before.left_out, before.skipped
