@@ -80,7 +80,7 @@ def checked_sizes(sizes: Sequence[float] | None, clients: Sequence[int]) -> list
 
 def is_size(size: object) -> bool:
     """Whether it is a number, finite as a float, and 0 or more."""
-    if not isinstance(size, Real) or isinstance(size, bool):
+    if type(size) is bool or not isinstance(size, Real):
         return False
     try:
         number = float(size)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from entrepot.arguments import LONGEST_S
 from entrepot.errors import BudgetShrank, ConfigurationError, PointError, StoreError, StudyError
 from entrepot.store.layout import key_of
 from entrepot.store.record import EMPTY, Fault
@@ -77,7 +78,8 @@ class Study:
     :param pruner: says of each report whether the trial should stop; by default nobody does.
     :param goal: what better means; by default the sampler's, where it has one, or ``"min"``.
     :param me: who runs the trials, for people; host and process by default.
-    :param stale: seconds of silence after which a trial is taken from whoever ran it.
+    :param stale: seconds of silence after which a trial is taken from whoever ran it; some 30
+        years at most.
     :param max_attempts: attempts at a trial that may fall silent before it is written off.
     :param clock: seconds, going up.
     :param sleep: waits for seconds.
@@ -124,7 +126,7 @@ class Study:
         self.pruner = pruner
         self.goal: Goal = checked_goal(goal)
         self.me = checked_who(me or f"{socket.gethostname()[:180]}:{os.getpid()}")
-        self.stale = number("stale", stale, 0)
+        self.stale = number("stale", stale, 0, LONGEST_S)
         self.max_attempts = whole("max_attempts", max_attempts, 1)
         self._clock = clock
         self._sleep = sleep
@@ -155,17 +157,32 @@ class Study:
         :raises StoreError: the store cannot be read or written.
         """
         budget = whole("trials", trials, 1)
-        self._check_budget(budget)
+        found = self._check_budget(budget)
         settle(self.store, self.name, self.goal, anew=True)
+        self._tell_of_others(found, budget)
         return self._work(budget, wait)
 
-    def _check_budget(self, budget: int) -> None:
+    def _check_budget(self, budget: int) -> History:
         found = history(self.store, self.name)
         beyond = max(found.trials, default=-1)
         if beyond >= budget:
             raise BudgetShrank(
                 f"the study {self.name!r} has a trial {beyond:,} already, and a budget of "
                 f"{budget:,} ends before it; give at least {beyond + 1:,}"
+            )
+        return found
+
+    def _tell_of_others(self, found: History, budget: int) -> None:
+        """Who changed the space and kept the name may find that the loop ends at once: why."""
+        others = sum(one.meta.space not in ("", self.space.digest) for one in found)
+        if others:
+            logger.warning(
+                "%s of the %s trials that %r may have are of another space: they use up the "
+                "budget, and nothing is learnt from them; give the study another name for this "
+                "space, or a larger budget",
+                f"{others:,}",
+                f"{budget:,}",
+                self.name,
             )
 
     def _work(self, budget: int, wait: bool) -> Iterator[Trial]:

@@ -18,6 +18,7 @@ from entrepot.errors import (
     StudyError,
     TrialLost,
 )
+from entrepot.errors.root import sentence_of
 from entrepot.study.curves import Tail, longer, number_of
 from entrepot.study.goals import Score
 from entrepot.study.held import Held, direction_of, write
@@ -175,7 +176,7 @@ class Trial:
             elif error is self._fault and not isinstance(error, _FOR_GOOD):
                 self._end(*(self._unwritten or (RELEASED,)))
             elif isinstance(error, Exception):
-                self._end(FAILED, because=f"{type(error).__name__}: {error}")
+                self._end(FAILED, because=f"{type(error).__name__}: {sentence_of(error)}")
             else:
                 self._end(RELEASED)
         except TrialLost as lost:
