@@ -21,6 +21,7 @@ from entrepot.arguments import (
     checked_wait,
 )
 from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError, Refused, StillAtWork
+from entrepot.market.apart import ends_with_program
 from entrepot.market.batch import Batch
 from entrepot.market.connection import IDLE
 from entrepot.market.party import party_name
@@ -184,11 +185,15 @@ class Supplier(Serving):
             self.close()
 
     def start(self) -> Self:
-        """Serve in a thread of its own; returns at once. See :meth:`wait_registered`."""
+        """Serve in a thread of its own; returns at once. See :meth:`wait_registered`.
+
+        It serves until :meth:`stop`, or until the program ends; what it has begun it finishes.
+        """
         self._connection.check()
         if self._thread is not None:
             raise Closed(f"supplier {self.name} was started before; make another one")
-        thread = threading.Thread(target=self._run_apart, name=f"supplier {self.name}")
+        thread = threading.Thread(target=self._run_apart, name=f"supplier {self.name}", daemon=True)
+        ends_with_program(self)
         thread.start()
         self._thread = thread  # not before: Ctrl-C may come meanwhile, and leaving would join it
         return self
@@ -245,7 +250,7 @@ class Supplier(Serving):
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
-        limit_s = self._settings.drain_s + 5.0 if given is None else given
+        limit_s = self.patience_s if given is None else given
         thread.join(min(limit_s, LONGEST_S))
         if thread.is_alive():
             raise StillAtWork(
@@ -255,6 +260,11 @@ class Supplier(Serving):
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds that :meth:`stop` waits unless told otherwise."""
+        return self._settings.drain_s + 5.0
 
     def close(self) -> None:
         """Leave the broker and let go of all mediums. What is not finished goes to others.

@@ -11,6 +11,7 @@ stranger chose all three, and they are checked against the real size of what is 
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
@@ -44,6 +45,9 @@ library copies past the cache, where it would first read what it overwrites: a t
 main memory again.
 """
 
+_FIELD_NAME = re.compile(":[^:]*:")
+"""In the format of a record, such as ``T{i:count:O:what:}``."""
+
 
 def as_bytes(data: Buffer) -> memoryview:
     """``data`` as a flat window of unsigned bytes, without a copy.
@@ -54,6 +58,8 @@ def as_bytes(data: Buffer) -> memoryview:
         view = memoryview(data)
         if view.nbytes == 0:
             return memoryview(b"")
+        if "O" in view.format and "O" in _FIELD_NAME.sub("", view.format):
+            raise TypeError("what is in it are addresses of Python objects")
         if view.format == "B" and view.ndim == 1 and view.contiguous:
             return view
         return view.cast("B")

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrepot.errors import (
+    NoCheckpoint,
     OutOfStep,
     ProductTooLarge,
     StageError,
     StageLost,
+    StageMismatch,
     StageUnavailable,
 )
 from entrepot.stages.calling import Caller, Description
@@ -23,6 +25,9 @@ Reading = Callable[[Reply, dict[str, Value]], None]
 
 PASS = "pass"
 """What is in doubt after a forward or a backward that was not answered."""
+
+_STATE = ("begin", "instance", "step", "call", "answered", "zero", "doubt", "stepping")
+"""What is known here of a run."""
 
 
 class Link:
@@ -55,6 +60,13 @@ class Link:
         self.zero = False
         self.doubt = ""
         self.stepping: Request | None = None
+
+    def _state(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in _STATE)
+
+    def _go_back(self, before: tuple[Any, ...]) -> None:
+        for name, value in zip(_STATE, before, strict=True):
+            setattr(self, name, value)
 
     def request(self, verb: str) -> Request:
         """A request at this step."""
@@ -137,13 +149,18 @@ class Link:
             return self.step
 
     def restore(self, step: int | None) -> int:
-        """Go on from a checkpoint; at which step."""
+        """Go on from a checkpoint; at which step. Where there is none, the run stays as it was."""
         with self._lock:
+            before = self._state()
             self._anew()
             self.call, self.doubt = 1, RESTORE  # else the next call would begin the run anew
             request = self.request(RESTORE)
             request.call, request.of = 1, step
-            self._ask(request, {}, _nothing)
+            try:
+                self._ask(request, {}, _nothing)
+            except (NoCheckpoint, StageMismatch):
+                self._go_back(before)  # refused before anything was done
+                raise
             self.answered, self.doubt = 1, ""
             self.zero = True
             return self.step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 import xxhash
 from hypothesis import given
@@ -95,5 +96,10 @@ def test_bytes_of_many_dimensions_and_of_none() -> None:
     assert as_bytes(memoryview(b"").cast("i")).nbytes == 0
     with pytest.raises(NotBytes, match="C-contiguous"):
         as_bytes(memoryview(bytes(8))[::-1])
+    for odd in (np.array([object()]), np.array([(1, "a")], dtype=[("count", "i4"), ("what", "O")])):
+        with pytest.raises(NotBytes, match="addresses of Python objects"):
+            as_bytes(odd)
+    record = np.array([(1, 2)], dtype=[("O", "i4"), ("n", "i4")])
+    assert as_bytes(record).tobytes() == record.tobytes()
     with pytest.raises(NotBytes, match="str"):
         as_bytes("text")  # type: ignore[arg-type]

@@ -148,7 +148,7 @@ class TorchStage(nn.Module):
         optimizer, is to be put back to the same step by whoever has it: a stage keeps its last two
         checkpoints.
 
-        :raises NoCheckpoint: there is none, or none of that step.
+        :raises NoCheckpoint: there is none, or none of that step. The run stays as it was.
         """
         return self._link.restore(step)
 
