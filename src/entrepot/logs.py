@@ -17,6 +17,7 @@ import logging
 import re
 import sys
 import time
+import traceback
 import unicodedata
 from collections.abc import Iterator
 from types import TracebackType
@@ -117,7 +118,28 @@ class Traces:
         if len(self._seen) >= PLACES:
             self._seen.clear()
         self._seen.add(place)
+        return _printable(error, trace)
+
+
+def traced(record: logging.LogRecord) -> bool:
+    """A filter for loggers of :class:`Traces`: whichever formatter there is shows a traceback as
+    ours do, since what an error says may be what another machine sent."""
+    if record.exc_info and not record.exc_text:
+        record.exc_text = _trace_of(record.exc_info)
+    return True
+
+
+def _trace_of(exc_info: Any) -> str:
+    return visible(masked(logging.Formatter().formatException(exc_info)), "\n\t")
+
+
+def _printable(error: BaseException, trace: TracebackType | None) -> Trace:
+    """The error, or one in its place of which handlers of others can write all."""
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    if visible(text, "\n\t") == text:
         return type(error), error, trace
+    kind = type(visible(type(error).__name__), (Exception,), {"__module__": type(error).__module__})
+    return kind, kind(visible(sentence_of(error), "\n\t")), trace
 
 
 def _module_of(trace: TracebackType) -> str:
@@ -181,8 +203,7 @@ class TextFormatter(logging.Formatter):
         if fields:
             line += f"  {fields}"
         if record.exc_info:
-            trace = visible(masked(self.formatException(record.exc_info)), "\n\t")
-            line += "\n" + trace
+            line += "\n" + _trace_of(record.exc_info)
         return line
 
 

@@ -154,3 +154,18 @@ def test_the_level_is_kept() -> None:
     logging.getLogger("entrepot.x").info("not this")
     logging.getLogger("entrepot.x").warning("but this")
     assert json.loads(stream.getvalue())["message"] == "but this"
+
+
+def test_a_traceback_can_be_written_by_every_handler() -> None:
+    """Whatever the function's error says; of what can be written, the error itself is given."""
+
+    def raised(said: str) -> tuple[str, str]:
+        try:
+            raise ValueError(said)
+        except ValueError as error:
+            trace = logs.Traces("nobody.").of(error)
+        assert trace is not None
+        return trace[0].__name__, str(trace[1])
+
+    assert raised("as it is\n\tin two lines") == ("ValueError", "as it is\n\tin two lines")
+    assert raised("\x1b[31m red \udcff") == ("ValueError", "\\x1b[31m red \\udcff")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from entrepot.arguments import shown
 from entrepot.errors import BrokerUnavailable
-from entrepot.logs import in_a_line, why_of
+from entrepot.logs import in_a_line, traced, why_of
 from entrepot.market.connection import Connection
 from entrepot.market.protocol import Result, WorkItem
 from entrepot.market.work import Maker
@@ -15,6 +15,7 @@ from entrepot.market.worklist import Worklist
 from entrepot.market.writes import failure
 
 logger = logging.getLogger("entrepot.market.supplier")
+logger.addFilter(traced)
 
 LOOK_S = 0.1
 """How often a ``stop_event`` is looked at."""

@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from entrepot.arguments import checked_text
+from entrepot.arguments import checked_text, shown
 from entrepot.errors import (
     BadStageMessage,
     Closed,
     PatternRefused,
     ProductTooLarge,
     StageMismatch,
+    StillAtWork,
 )
+from entrepot.logs import Traces, traced, why_of
+from entrepot.market.apart import ends_with_program
 from entrepot.market.party import party_name
 from entrepot.market.supplier import Supplier, Work
 from entrepot.mediums.spare import own
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 Answer: TypeAlias = tuple[Reply, Mapping[str, object]]
 
 logger = logging.getLogger(__name__)
+logger.addFilter(traced)
 
 
 class Server:
@@ -69,6 +73,7 @@ class Server:
         self.version = checked_text("version", version, 512)
         self.name = party_name(name)
         self._answer = answer
+        self._traces = Traces("entrepot.market.", "entrepot.mediums.", "entrepot.stages.")
         patterns = [product_of(stage, verb).replace(".", r"\.") for verb in verbs]
         self._supplier = Supplier(
             self.endpoint,
@@ -97,8 +102,11 @@ class Server:
         except Exception as error:
             code, sentence = said_of(error)
             logger.warning(
-                "a call of a stage failed",
-                extra={"stage": self.stage, "product_id": work.product_id, "why": error},
+                "a call of a stage failed, %s: %s",
+                shown(work.product_id),
+                why_of(error),
+                extra={"stage": self.stage, "product_id": work.product_id, "why": sentence},
+                exc_info=self._traces.of(error),
             )
             message = REPLY.encode(Reply(code=code, error=sentence, host=self.name))
         return message.parts
@@ -133,10 +141,16 @@ class Server:
         self._supplier.run(stop_event, timeout_s=timeout_s)
 
     def start(self) -> Self:
-        """Serve in a thread of its own; returns at once. See :meth:`wait_registered`."""
+        """Serve in a thread of its own; returns at once. See :meth:`wait_registered`.
+
+        It serves until :meth:`stop`, or until the program ends.
+        """
         if self._thread is not None:
             raise Closed(f"the server of stage {self.stage!r} was started before; make another one")
-        self._thread = threading.Thread(target=self._run_apart, name=f"stage {self.stage}")
+        self._thread = threading.Thread(
+            target=self._run_apart, name=f"stage {self.stage}", daemon=True
+        )
+        ends_with_program(self)
         self._thread.start()
         return self
 
@@ -145,7 +159,12 @@ class Server:
             self.run()
         except BaseException as error:
             self._error = error
-            logger.error("a stage's server ended", extra={"stage": self.stage, "why": error})
+            logger.error(
+                "the server of stage %s ended: %s",
+                self.stage,
+                why_of(error),
+                extra={"stage": self.stage, "why": error},
+            )
 
     def wait_registered(self, timeout_s: float | None = None) -> None:
         """Wait until a broker knows the stage; after :meth:`start`, or beside :meth:`run`.
@@ -164,11 +183,20 @@ class Server:
             raise self._error
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Have it finish what it has begun and end, from any thread. See ``Supplier.stop``."""
+        """Have it finish what it has begun and end, from any thread. See ``Supplier.stop``.
+
+        :raises StillAtWork: a call is. It cannot be interrupted.
+        """
         self._supplier.stop(timeout_s)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout_s)
+            limit_s = self._supplier.patience_s if timeout_s is None else timeout_s
+            thread.join(limit_s)
+            if thread.is_alive():
+                raise StillAtWork(
+                    f"the server of stage {self.stage!r} is still at a call {limit_s:g} s after "
+                    f"stop; end the process if it must not"
+                )
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -89,6 +89,7 @@ def test_a_script_without_logs_is_told_which_order_failed_of_what_and_where() ->
     assert done.stderr.count("Traceback") == 1
     assert "in deeper" in done.stderr
     assert "entrepot/market" not in done.stderr
+    assert "\x1b" not in done.stderr
 
 
 def test_the_message_has_the_why_and_programs_have_fields(
