@@ -234,11 +234,12 @@ def test_names_cannot_play_tricks_on_a_terminal(tmp_path: Path, capfd: Capture) 
     with Store(tmp_path / "store", durable=False) as store:
         for number in range(2):
             point = space.at([number])
-            take(store, point, study="evil", trial=number, me="\x1b[0m", goal="min")
-            report(store, point, [0.5], study="evil", trial=number, me="\x1b[0m", state="done")
+            take(store, point, study="evil", trial=number, me="m", goal="min")
+            report(store, point, [0.5], study="evil", trial=number, me="m", state="done")
             made = store.resolve(f"evil/trial/{number}/0")
             assert made is not None
-            store.bind(f"{name}/trial/{number}/0", EMPTY, made.meta)  # past the rule for names
+            # Past the rule for names.
+            store.bind(f"{name}/trial/{number}/0", EMPTY, {**made.meta, "who": "\x1b[0m"})
     for line in (["list"], ["show", name, "--stale", "0"], ["best", name], ["curves", name]):
         code, out, err = run(capfd, line[0], str(tmp_path / "store"), *line[1:])
         assert code == 0
