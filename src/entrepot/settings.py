@@ -259,16 +259,21 @@ class StoreSettings(Section):
     timeout_s: Seconds = Field(
         default=4.0,
         gt=0,
-        description="Seconds of silence after which a request for a record or a listing is given "
-        "up. What became of a claim is then read back.",
+        description="Seconds of silence after which one try of a request for a record or a listing "
+        "is given up. What became of a claim is then read back.",
     )
     transfer_timeout_s: Seconds = Field(
         default=60.0,
         gt=0,
-        description="Seconds of silence after which the transfer of a blob is given up.",
+        description="Seconds of silence after which one try of a blob's transfer is given up.",
     )
     attempts: int = Field(
-        default=5, ge=1, le=100, description="Tries of a request that a bucket does not answer."
+        default=5,
+        ge=1,
+        le=100,
+        description="Tries of a request that a bucket does not answer, each as long as the "
+        "time-out: a store that hangs is waited for so many times as long, 20 s by default, before "
+        "whoever asks is told. Opening tries twice.",
     )
     backoff_s: Seconds = Field(
         default=0.1,

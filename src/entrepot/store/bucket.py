@@ -21,9 +21,9 @@ from entrepot.errors import ClaimUnsettled, StoreError, StoreUnreachable
 from entrepot.settings import StoreSettings, read_settings
 from entrepot.store import layout
 from entrepot.store.clients import Use
-from entrepot.store.clock import StoreClock
+from entrepot.store.clock import StoreClock, uptime
 from entrepot.store.cursor import Listing, Tag
-from entrepot.store.faults import Kind, fault_of
+from entrepot.store.faults import LONGER, Kind, fault_of
 from entrepot.store.identity import boot, host
 from entrepot.store.keyed import KeyedStore
 from entrepot.store.location import Location, located, location_at
@@ -121,7 +121,7 @@ class BucketStore(KeyedStore):
         return self._requests.each(self._read, keys)
 
     def _create(self, key: str, record: Record, data: bytes) -> bool:
-        said = ""
+        said, began = "", uptime()
         for attempt in range(self.settings.attempts):
             if attempt:
                 self._pause(attempt)
@@ -144,7 +144,10 @@ class BucketStore(KeyedStore):
                 return standing
             if found is not None and not self._take_torn(key, data):
                 return False
-        raise ClaimUnsettled(record.name, record.nonce, said)
+        tries = self.settings.attempts
+        tried = f"tried {tries} times" if tries > 1 else "tried once"
+        why = f"{said}; it was {tried} in {uptime() - began:.1f} s, and {LONGER}"
+        raise ClaimUnsettled(record.name, record.nonce, why)
 
     def _take_torn(self, key: str, data: bytes) -> bool:
         """Write over a torn record that is old; False where it is too young.
@@ -203,14 +206,14 @@ class BucketStore(KeyedStore):
         return self._requests.each(self._read_blob, keys)
 
     def _put_blob(self, key: str, data: memoryview) -> None:
-        doing = f"put {len(data)} bytes"
+        doing, began = f"put {len(data)} bytes", uptime()
         if len(data) <= self.settings.part_nbytes:
             try:
                 self._requests.put(key, data, Use.BULK, mode="create")
                 return
             except Exception as error:
                 if fault_of(error).kind is not Kind.THERE:
-                    self._requests.fail(error, doing, self.settings.attempts)
+                    self._requests.fail(error, doing, began)
         # It may be there, and gc may be about to remove it: writing it makes it young.
         for _ in range(self.settings.attempts):
             self._requests.send(key, data, doing, Use.BULK)

@@ -5,6 +5,9 @@ Three kinds, since a request may be asked for again, or must not be, and may be 
 - ``ONCE``: whatever must not be sent twice unseen, such as a claim. Its caller tries again.
 - ``STEADY``: records, listings, deletions. Asked for again, with growing pauses.
 - ``BULK``: blobs. Likewise, and each pause of the sender may be longer.
+
+A deletion, and a blob that is put for the first time, are asked for again where the server said
+that it failed, or took no connection; obstore does not ask for them twice where nothing was said.
 """
 
 from __future__ import annotations
@@ -118,13 +121,15 @@ class Clients:
         settings = self.settings
         most = 0 if use is Use.ONCE else settings.attempts - 1
         silence_s = settings.transfer_timeout_s if use is Use.BULK else settings.timeout_s
+        pause_s = max(settings.max_backoff_s, settings.backoff_s)
         return {
             "max_retries": most,
-            # Whoever waits is told within two time-outs, however many tries there might be.
-            "retry_timeout": timedelta(seconds=2 * silence_s),
+            # After so long obstore tries no more, however many tries it has left: no less than
+            # what all of them may take, or the number would say nothing of a server that hangs.
+            "retry_timeout": timedelta(seconds=settings.attempts * (silence_s + pause_s)),
             "backoff": {
                 "init_backoff": timedelta(seconds=settings.backoff_s),
-                "max_backoff": timedelta(seconds=max(settings.max_backoff_s, settings.backoff_s)),
+                "max_backoff": timedelta(seconds=pause_s),
                 "base": 2,
             },
         }

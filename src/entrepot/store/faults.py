@@ -19,10 +19,12 @@ from entrepot.errors import (
     StoreFull,
     StoreUnreachable,
 )
+from entrepot.settings import variable
 from entrepot.store.location import CREDENTIALS, Location
 
 _STATUS = re.compile(r"status code: (\d{3})\b")
 _STATUS_FIELD = re.compile(r"\bstatus: (\d{3}),")
+_RETRIES = re.compile(r"\bafter (\d+) retries, max_retries: ")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _KIND = re.compile(r"\bkind: (Connect|Timeout|Request|Decode|Interrupted)\b")
 _CREDENTIALS = re.compile(r"169\.254\.\d|token request")
@@ -36,6 +38,8 @@ NOT_SUPPORTED = frozenset({"NotSupportedError", "NotImplementedError"})
 """What obstore raises for what a service does not have."""
 _PASSING = {408, 409, 425, 429}
 """What a server says of a moment, among what it says of requests that are wrong."""
+
+LONGER = f"{variable('store', 'attempts')} says how often it is tried"
 
 
 class Kind(Enum):
@@ -56,6 +60,7 @@ class Fault:
     :ivar code: S3's word, such as ``NoSuchBucket``; may be empty.
     :ivar connection: what the system said, such as ``Connection refused``; may be empty.
     :ivar timed_out: nothing came in the time that there was.
+    :ivar tries: how often obstore asked.
     """
 
     kind: Kind
@@ -63,6 +68,7 @@ class Fault:
     code: str = ""
     connection: str = ""
     timed_out: bool = False
+    tries: int = 1
 
     @property
     def said(self) -> str:
@@ -88,7 +94,8 @@ def fault_of(error: BaseException) -> Fault:
         connection = system[-1]
     timed_out = not status and ("Timeout" in kinds or "timed out" in text.lower())
     kind = _kind(name, status, code)
-    return Fault(kind, status, code, connection, timed_out)
+    tries = 1 + int(again[1]) if (again := _RETRIES.search(text)) else 1
+    return Fault(kind, status, code, connection, timed_out, tries)
 
 
 def _kind(name: str, status: int, code: str) -> Kind:
@@ -107,11 +114,18 @@ def _kind(name: str, status: int, code: str) -> Kind:
     return Kind.UNCLEAR
 
 
-def in_words(error: BaseException, doing: str, where: Location, tries: int = 1) -> StoreError:
+def in_words(
+    error: BaseException,
+    doing: str,
+    where: Location,
+    tries: int = 0,
+    took_s: float | None = None,
+) -> StoreError:
     """The error of ours.
 
     :param doing: what was tried, as in "cannot ...".
-    :param tries: how often.
+    :param tries: how often, if it was not obstore that tried again.
+    :param took_s: how long that was, in seconds.
     """
     fault = fault_of(error)
     status, code, at = fault.status, fault.code, where.service
@@ -133,19 +147,28 @@ def in_words(error: BaseException, doing: str, where: Location, tries: int = 1) 
             f"{at} does not have bucket {where.bucket!r} in this region ({fault.said}); name its "
             f"region in the URL, such as ?region=eu-central-1"
         )
-    times = f", {tries} times" if tries > 1 else ""
+    times = how_long(tries or fault.tries, took_s)
+    # What obstore did not ask for again, no setting has asked for again.
+    longer = f"; {LONGER}" if fault.tries > 1 else ""
     if not status:
         return StoreUnreachable(
             f"{at} does not answer: cannot {doing} ({fault.said}{times}); check that it runs and "
-            f"that the endpoint is right"
+            f"that the endpoint is right{longer}"
         )
     if status >= 500 or status in _PASSING:
         return StoreUnreachable(
-            f"{at} cannot {doing} now: it answered {fault.said}{times}; look at its log"
+            f"{at} cannot {doing} now: it answered {fault.said}{times}; look at its log{longer}"
         )
     return StoreError(
         f"{at} answered {fault.said} and would not {doing}; is it a bucket's endpoint?"
     )
+
+
+def how_long(tries: int, took_s: float | None) -> str:
+    """``, 5 times in 21.5 s``; of one try that took no time, nothing."""
+    if tries > 1:
+        return f", {tries} times" + ("" if took_s is None else f" in {took_s:.1f} s")
+    return "" if took_s is None or took_s < 0.1 else f", after {took_s:.1f} s"
 
 
 def _remedy(code: str, where: Location) -> str:

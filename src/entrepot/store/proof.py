@@ -142,13 +142,14 @@ def _wrote(requests: Requests, key: str) -> bool:
 
 def _tried(requests: Requests, doing: str, act: Callable[[], T]) -> T:
     """Twice at most, since a person waits for it."""
+    began = uptime()
     try:
         return act()
     except Exception as error:
         if isinstance(error, StoreError) or fault_of(error).kind is not Kind.UNCLEAR:
-            requests.fail(error, doing)
+            requests.fail(error, doing, began)
     time.sleep(requests.settings.backoff_s)
     try:
         return act()
     except Exception as error:
-        requests.fail(error, doing, 2)
+        requests.fail(error, doing, began, 2)

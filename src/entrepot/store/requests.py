@@ -16,6 +16,7 @@ from entrepot.errors import EntrepotError
 from entrepot.settings import StoreSettings
 from entrepot.store import library
 from entrepot.store.clients import Clients, Use
+from entrepot.store.clock import uptime
 from entrepot.store.cursor import Tag
 from entrepot.store.faults import Kind, fault_of, in_words
 from entrepot.store.location import Location
@@ -59,10 +60,11 @@ class Requests:
         self, key: str, doing: str, *, use: Use = Use.STEADY, most: int | None = None
     ) -> bytes | None:
         """The bytes of an object, the first ``most`` of them; None if it is not there."""
+        began = uptime()
         try:
             return self.got(key, use, most)
         except Exception as error:
-            self.fail(error, doing, self.settings.attempts)
+            self.fail(error, doing, began)
 
     def got(self, key: str, use: Use, most: int | None = None) -> bytes | None:
         """:meth:`fetched`, with obstore's own errors."""
@@ -79,6 +81,7 @@ class Requests:
 
     def head(self, key: str, doing: str) -> Mapping[str, Any] | None:
         """What the server says of an object, or None."""
+        began = uptime()
         try:
             found: Mapping[str, Any] = library.obstore().head(
                 self._clients.at(Use.STEADY), self.bucket_key(key)
@@ -87,27 +90,30 @@ class Requests:
         except Exception as error:
             if fault_of(error).kind is Kind.NOT_THERE:
                 return None
-            self.fail(error, doing, self.settings.attempts)
+            self.fail(error, doing, began)
 
     def send(self, key: str, data: bytes | memoryview, doing: str, use: Use = Use.STEADY) -> None:
         """Write an object, whatever was there."""
+        began = uptime()
         try:
             self.put(key, data, use)
         except Exception as error:
-            self.fail(error, doing, self.settings.attempts)
+            self.fail(error, doing, began)
 
     def create(self, key: str, data: bytes, doing: str) -> bool:
         """Write an object if there is none; asked once."""
+        began = uptime()
         try:
             self.put(key, data, Use.ONCE, mode="create")
             return True
         except Exception as error:
             if fault_of(error).kind is Kind.THERE:
                 return False
-            self.fail(error, doing)
+            self.fail(error, doing, began)
 
     def update(self, key: str, data: bytes, there: Mapping[str, Any], doing: str) -> bool:
         """Write an object if it is still what :meth:`head` said; asked once."""
+        began = uptime()
         version = {name: there[name] for name in ("e_tag", "version") if there[name] is not None}
         try:
             self.put(key, data, Use.ONCE, mode=version)
@@ -115,15 +121,16 @@ class Requests:
         except Exception as error:
             if fault_of(error).kind in (Kind.STALE, Kind.NOT_THERE):
                 return False
-            self.fail(error, doing)
+            self.fail(error, doing, began)
 
     def drop(self, key: str, doing: str, use: Use = Use.ONCE) -> None:
         """Remove an object, if it is there."""
+        began = uptime()
         try:
             library.obstore().delete(self._clients.at(use), self.bucket_key(key))
         except Exception as error:
             if fault_of(error).kind is not Kind.NOT_THERE:
-                self.fail(error, doing, 1 if use is Use.ONCE else self.settings.attempts)
+                self.fail(error, doing, began)
 
     def put(self, key: str, data: bytes | memoryview, use: Use, **options: Any) -> None:
         """Write an object; what obstore raises is for :func:`~entrepot.store.faults.fault_of`."""
@@ -134,11 +141,18 @@ class Requests:
             options["max_concurrency"] = self.settings.concurrency
         library.obstore().put(self._clients.at(use), self.bucket_key(key), data, **options)
 
-    def fail(self, error: Exception, doing: str, tries: int = 1) -> NoReturn:
-        """Raise what the error means. What obstore said goes no further: see ``faults``."""
+    def fail(
+        self, error: Exception, doing: str, began: float | None = None, tries: int = 0
+    ) -> NoReturn:
+        """Raise what the error means. What obstore said goes no further: see ``faults``.
+
+        :param began: when it was asked for, by :func:`~entrepot.store.clock.uptime`.
+        :param tries: how often, if it was not obstore that tried again.
+        """
         if isinstance(error, EntrepotError):
             raise error
-        raise in_words(error, doing, self.location, tries) from None
+        took_s = None if began is None else uptime() - began
+        raise in_words(error, doing, self.location, tries, took_s) from None
 
     def signed_url_of_bucket(self, method: str) -> str:
         """The bucket's own URL, good for a minute; it is as good as a credential.
@@ -157,24 +171,25 @@ class Requests:
 
     def listed(self, folder: str) -> tuple[list[Mapping[str, Any]], list[str], int]:
         """What lies in a folder, one level deep: objects, folders, where their last part begins."""
-        start = self.bucket_key(folder)
+        start, began = self.bucket_key(folder), uptime()
         try:
             found = library.obstore().list_with_delimiter(self._clients.at(Use.STEADY), start)
         except Exception as error:
-            self.fail(error, f"list {folder}", self.settings.attempts)
+            self.fail(error, f"list {folder}", began)
         return found["objects"], found["common_prefixes"], len(start) + 1
 
     def below(self, folder: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Every object in a folder, at any depth: its key and what the server says of it."""
-        skip = len(self._root)
+        skip, began = len(self._root), uptime()
         try:
             for metas in library.obstore().list(
                 self._clients.at(Use.STEADY), self.bucket_key(folder), chunk_size=PAGE_KEYS
             ):
                 for meta in metas:
                     yield meta["path"][skip:], meta
+                began = uptime()
         except Exception as error:
-            self.fail(error, f"list {folder}", self.settings.attempts)
+            self.fail(error, f"list {folder}", began)
 
     def each(self, act: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         """``act`` of each item, in order; several at once, and not much ahead of who reads."""

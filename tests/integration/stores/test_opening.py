@@ -272,7 +272,9 @@ def test_somebody_listens_and_never_answers(proxy: FaultProxy, prefix: str) -> N
 
 
 def test_an_endpoint_that_stops_answering_later(proxy: FaultProxy, prefix: str) -> None:
-    with BucketStore.at(proxy.endpoint, BUCKET, prefix) as store:
+    """How long the tries take that it is told to make is looked at in test_patience.py."""
+    settings = StoreSettings(attempts=2)
+    with BucketStore.at(proxy.endpoint, BUCKET, prefix, settings=settings) as store:
         store.claim("a")
         for kind, act in (("GET", lambda: store.resolve("a")), ("LIST", store.scan)):
             proxy.spoil(How.STALLED, kind, times=99)

@@ -104,6 +104,27 @@ def test_it_is_said_in_words(error: Exception, kind: type[StoreError], said: str
     assert "http://host:9000" in str(told)
 
 
+AGAIN = (
+    "Generic S3 error: Error performing GET http://host:9000/studies/x in 21.5s, after 4 retries, "
+    "max_retries: 99, retry_timeout: 600s  - "
+)
+
+
+def test_it_says_how_often_it_was_really_tried_and_for_how_long() -> None:
+    """Not how often it might have been: obstore ends for other reasons too, and does not ask for
+    everything again. Where it did, the setting is named that says how often."""
+    hung = raised("GenericError", AGAIN + "HTTP error\n\nHttpError { kind: Timeout }")
+    busy = raised("GenericError", AGAIN + "Server returned error status code: 503")
+    for error, said in ((hung, "no answer in time"), (busy, "503")):
+        told = str(in_words(error, "read x", WHERE, took_s=21.53))
+        assert f"{said}, 5 times in 21.5 s" in told
+        assert told.endswith("; ENTREPOT_STORE__ATTEMPTS says how often it is tried")
+    once = str(in_words(unanswered("Timeout", ""), "read x", WHERE, took_s=4.02))
+    assert "(no answer in time, after 4.0 s)" in once
+    assert "ATTEMPTS" not in once
+    assert "503 SlowDown;" in str(in_words(answered(503, "SlowDown"), "read x", WHERE, took_s=0.01))
+
+
 def test_nothing_that_a_server_repeats_is_passed_on() -> None:
     for status in (301, 400, 403, 404, 409, 412, 500, 503, 507):
         error = answered(status, "SomeCode")
