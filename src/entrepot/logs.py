@@ -78,10 +78,18 @@ def why_of(error: object) -> str:
     return f"{kind}: {said}" if said else kind
 
 
-def as_json(fields: dict[str, Any]) -> str:
-    """One line of JSON, of which a terminal obeys nothing."""
-    line = json.dumps(fields, ensure_ascii=False)
+def as_json(fields: dict[str, Any], encoding: str | None = None) -> str:
+    """One line of JSON, of which a terminal obeys nothing.
+
+    :param encoding: that of where it goes: what it lacks is written by JSON's escapes. What Python
+        would put in its place is no JSON.
+    """
+    line = json.dumps(fields, ensure_ascii=not _holds_all(encoding))
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+def _holds_all(encoding: str | None) -> bool:
+    return encoding is None or encoding.lower().replace("-", "").startswith("utf")
 
 
 class Traces:
@@ -168,7 +176,14 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a record: time (UTC), level, logger, message, the extra fields, exception."""
+    """One object a record: time (UTC), level, logger, message, the extra fields, exception.
+
+    :param encoding: as in :func:`as_json`.
+    """
+
+    def __init__(self, encoding: str | None = None) -> None:
+        super().__init__()
+        self._encoding = encoding
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -182,7 +197,7 @@ class JsonFormatter(logging.Formatter):
             said.setdefault(name, value)
         if record.exc_info:
             said["exception"] = masked(self.formatException(record.exc_info))
-        return as_json(said)
+        return as_json(said, self._encoding)
 
 
 class TextFormatter(logging.Formatter):
@@ -216,7 +231,8 @@ def setup(level: str = "info", stream: TextIO | None = None) -> None:
     """Send the package's logs to ``stream`` (standard error), in the form that suits it."""
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
-    handler.setFormatter(TextFormatter() if target.isatty() else JsonFormatter())
+    formatter = TextFormatter() if target.isatty() else JsonFormatter(target.encoding)
+    handler.setFormatter(formatter)
     package = logging.getLogger("entrepot")
     package.handlers[:] = [handler]
     package.setLevel(level.upper())

@@ -7,6 +7,7 @@ before the work was done.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -66,6 +67,10 @@ def _run(line: list[str]) -> None:
     if sys.stdout is None or sys.stderr is None:  # closed by whoever started it
         nowhere = Path(os.devnull).open("w")  # noqa: SIM115  # as long as the process
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    for stream in (sys.stdout, sys.stderr):
+        # A name of a stranger's must not end a command where a terminal or a file cannot hold it.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
     try:
         with told(as_json="--json" in line):
             typer.main.get_command(app).main(line, prog_name="entrepot")

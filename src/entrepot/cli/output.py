@@ -20,7 +20,7 @@ WIDTH = 80
 
 def emit(event: str, **fields: Any) -> None:
     """Print one object. ``event`` says what it is about."""
-    sys.stdout.write(as_json({"event": event, **fields}) + "\n")
+    sys.stdout.write(as_json({"event": event, **fields}, sys.stdout.encoding) + "\n")
     sys.stdout.flush()
 
 
