@@ -278,7 +278,8 @@ class StoreSettings(Section):
     backoff_s: Seconds = Field(
         default=0.1,
         gt=0,
-        description="Seconds until the second try; twice as many until each other one.",
+        description="Seconds until the second try; until each other one, by chance, from that to "
+        "some twice as many as the time before.",
     )
     max_backoff_s: Seconds = Field(
         default=2.0, gt=0, description="Seconds until the next try at most."
