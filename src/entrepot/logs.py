@@ -17,7 +17,6 @@ import logging
 import re
 import sys
 import time
-import traceback
 import unicodedata
 from collections.abc import Iterator
 from types import TracebackType
@@ -126,7 +125,7 @@ class Traces:
         if len(self._seen) >= PLACES:
             self._seen.clear()
         self._seen.add(place)
-        return _printable(error, trace)
+        return type(error), error, trace
 
 
 def traced(record: logging.LogRecord) -> bool:
@@ -139,15 +138,6 @@ def traced(record: logging.LogRecord) -> bool:
 
 def _trace_of(exc_info: Any) -> str:
     return visible(masked(logging.Formatter().formatException(exc_info)), "\n\t")
-
-
-def _printable(error: BaseException, trace: TracebackType | None) -> Trace:
-    """The error, or one in its place of which handlers of others can write all."""
-    text = "".join(traceback.format_exception(type(error), error, trace))
-    if visible(text, "\n\t") == text:
-        return type(error), error, trace
-    kind = type(visible(type(error).__name__), (Exception,), {"__module__": type(error).__module__})
-    return kind, kind(visible(sentence_of(error), "\n\t")), trace
 
 
 def _module_of(trace: TracebackType) -> str:

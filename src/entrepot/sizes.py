@@ -23,7 +23,7 @@ _SIZE = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 def parse_size(text: str) -> int:
     """The number of bytes that ``text`` says; case does not matter, and no unit means bytes.
 
-    :raises ConfigurationError: it is no size, or less than one byte.
+    :raises ConfigurationError: it is no size, less than one byte, or a part of one.
     """
     match = _SIZE.fullmatch(text)
     factor = _FACTORS.get(match[2].lower()) if match else None
@@ -34,6 +34,11 @@ def parse_size(text: str) -> int:
             f"such as 1MiB"
         )
     digits = match[1].replace("_", "")
+    if factor == 1 and float(digits) % 1:
+        raise ConfigurationError(
+            f"{text[:80]!r} is no whole number of bytes; a unit may be missing, as in "
+            f"{digits[:20]}MiB"
+        )
     nbytes = int(float(digits) * factor) if "." in digits else int(digits) * factor
     if nbytes < 1:
         raise ConfigurationError(f"{text[:80]!r} is less than one byte")

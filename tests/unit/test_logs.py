@@ -157,15 +157,17 @@ def test_the_level_is_kept() -> None:
 
 
 def test_a_traceback_can_be_written_by_every_handler() -> None:
-    """Whatever the function's error says; of what can be written, the error itself is given."""
-
-    def raised(said: str) -> tuple[str, str]:
-        try:
-            raise ValueError(said)
-        except ValueError as error:
-            trace = logs.Traces("nobody.").of(error)
-        assert trace is not None
-        return trace[0].__name__, str(trace[1])
-
-    assert raised("as it is\n\tin two lines") == ("ValueError", "as it is\n\tin two lines")
-    assert raised("\x1b[31m red \udcff") == ("ValueError", "\\x1b[31m red \\udcff")
+    """Whatever the error says, also without ``setup``; the record has the error as it is."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)  # with Python's own formatter
+    logger = logging.Logger("anybody's")
+    logger.addHandler(handler)
+    logger.addFilter(logs.traced)
+    with pytest.raises(ValueError, match="red") as told:
+        raise ValueError("\x1b[31m red \udcff\n\tin two lines")
+    trace = logs.Traces("nobody.").of(told.value)
+    assert trace is not None
+    assert trace[1] is told.value
+    logger.warning("failed", exc_info=trace)
+    stream.getvalue().encode()
+    assert stream.getvalue().endswith("ValueError: \\x1b[31m red \\udcff\n\tin two lines\n")

@@ -57,9 +57,16 @@ def test_what_is_no_size_is_refused_with_the_units_that_are(text: str) -> None:
         assert unit in str(told.value)
 
 
-@pytest.mark.parametrize("text", ["0", "0MiB", "0.2b"])
+@pytest.mark.parametrize("text", ["0", "0MiB", "0.0001kB"])
 def test_less_than_a_byte_is_no_size(text: str) -> None:
     with pytest.raises(ConfigurationError, match=f"'{text}' is less than one byte"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["1.5", "0.2b", "1000.25 B"])
+def test_a_part_of_a_byte_is_refused(text: str) -> None:
+    """Whoever writes 1.5 means another unit, and would get one byte."""
+    with pytest.raises(ConfigurationError, match=f"'{text}' is no whole number of bytes; a unit"):
         parse_size(text)
 
 

@@ -33,6 +33,8 @@ def writer(target: str | None, count: int) -> Callable[[Product], None] | None:
             out.flush()
 
         return to_stdout
+    if not target:
+        raise ConfigurationError("--output '' names no folder; give one, . for this one, or -")
     folder = Path(target)
     try:
         folder.mkdir(parents=True, exist_ok=True)

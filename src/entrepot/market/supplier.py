@@ -21,6 +21,7 @@ from entrepot.arguments import (
     checked_wait,
 )
 from entrepot.errors import BrokerUnavailable, Closed, ConfigurationError, Refused, StillAtWork
+from entrepot.logs import why_of
 from entrepot.market.apart import ends_with_program
 from entrepot.market.batch import Batch
 from entrepot.market.connection import IDLE
@@ -203,7 +204,12 @@ class Supplier(Serving):
             self.run()
         except BaseException as error:
             self._error = error
-            logger.error("the supplier ended", extra={"supplier": self.name, "why": error})
+            logger.error(
+                "supplier %s ended: %s",
+                self.name,
+                why_of(error),
+                extra={"supplier": self.name, "why": error},
+            )
 
     def wait_registered(self, timeout_s: float | None = None) -> None:
         """Wait until a broker has taken the patterns; after :meth:`start`, or beside :meth:`run`.

@@ -18,7 +18,7 @@ from entrepot.training.loader_feed import Packet
 from entrepot.training.loader_plan import Plan
 from entrepot.training.loader_progress import Bar
 from entrepot.training.loader_source import Source, source_of
-from entrepot.training.loader_state import Watermark
+from entrepot.training.loader_state import Watermark, states_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -307,7 +307,7 @@ class SoftDataLoader:
         """
         with self._lock:
             self._check()
-            self._at.load([state] if isinstance(state, Mapping) else list(state))
+            self._at.load(states_of(state))
             self._fresh = True
             self._loop += 1
 

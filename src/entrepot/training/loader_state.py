@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from entrepot.errors import StateMismatch
 from entrepot.training.epochs import STATE_VERSION, Runs, Shard, check_state, restored, state_of
 from entrepot.training.loader_arguments import Given
 from entrepot.training.loader_feed import Packet
+
+
+def states_of(given: Any) -> list[Any]:
+    """The states of ranks in what ``load_state_dict`` was given; what is none is refused later."""
+    if isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
+        return [given]
+    return list(given)
 
 
 class Watermark:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
 import os
 import pickle
 import time
@@ -91,6 +92,7 @@ class Workers:
         )
         self._packets: Any = None
         self._look_at = 0.0
+        self._came = False
 
     def get(self) -> Packet:
         """The next packet.
@@ -101,6 +103,7 @@ class Workers:
         if self._packets is None:
             self._packets = self._started()
         packet, fault = self._sent()
+        self._came = True
         if fault is not None:
             packet.fault = _raised(fault)
         elif packet.samples:
@@ -136,9 +139,19 @@ class Workers:
         if gone:
             shm.sweep()  # its memory: who is killed removes nothing
             raise WorkerDied(
-                f"worker {gone[0].pid} of the loader ended with {gone[0].exitcode}; make another "
-                f"loader, and load_state_dict() what this one has"
+                f"worker {gone[0].pid} of the loader ended with {gone[0].exitcode}; "
+                f"{self._hint(gone[0])}make another loader, and load_state_dict() what this one has"
             )
+
+    def _hint(self, worker: Any) -> str:
+        """What a script lacks, as a rule, whose workers end by themselves before they begin."""
+        method = worker._start_method or multiprocessing.get_start_method()
+        if self._came or worker.exitcode != 1 or method == "fork":
+            return ""
+        return (
+            "it says why on standard error; a script whose workers are spawned does what it does "
+            "below `if __name__ == '__main__':`, or each worker would do it too; "
+        )
 
     def _started(self) -> Any:
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -204,6 +206,34 @@ def test_a_killed_worker_is_said_and_leaves_no_memory(market: Market, tmp_path: 
             list(samples)
         assert len(left_of(tmp_path)) == 1, "the other lives"
     assert left_of(tmp_path) == []
+
+
+CHECKOUT = Path(__file__).parents[3]
+
+UNGUARDED = """
+from entrepot.training import SoftDataLoader
+from tests.integration.loader_samples import CONTRACT, WAYS
+
+loader = SoftDataLoader("tcp://127.0.0.1:9", CONTRACT, "a", **WAYS["spawn"])
+next(iter(loader))
+"""
+
+
+def test_a_script_whose_workers_run_it_again_is_told_of_the_guard(tmp_path: Path) -> None:
+    """It is imported by each worker that is spawned, which then would start workers itself."""
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | {"PYTHONPATH": f"{CHECKOUT / 'src'}:{CHECKOUT}"},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "WorkerDied" in last
+    assert "below `if __name__ == '__main__':`" in last
 
 
 def test_a_worker_that_was_killed_unseen_leaves_no_memory(market: Market, tmp_path: Path) -> None:

@@ -140,6 +140,16 @@ def test_a_folder_that_cannot_be_written_is_named(
     assert target in err
 
 
+def test_no_folder_is_not_this_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty variable in a script must not have it write where it happens to be."""
+    code, _, err = run(capsys, "client", "pull", "x", "--output", "")
+    assert code == 1
+    assert (
+        err
+        == "error (configuration): --output '' names no folder; give one, . for this one, or -\n"
+    )
+
+
 def test_a_message_of_many_lines_is_told_in_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

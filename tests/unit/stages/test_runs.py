@@ -352,7 +352,7 @@ def test_a_store_that_fails_fails_no_step(
     store.close()
     steps(stage, 2)
     assert weights(stage) == expected(2)
-    assert "a checkpoint could not be kept" in caplog.text
+    assert "a checkpoint could not be kept: Closed: " in caplog.text
 
 
 def test_a_model_of_thousands_of_parameters_is_kept() -> None:

@@ -120,6 +120,15 @@ def test_a_state_of_another_kind_is_refused() -> None:
         loader("a").load_state_dict([])
 
 
+@pytest.mark.parametrize("state", [None, 3, "train", [None], b"\0"])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    """Also with no checkpoint there, of which ``get`` made None."""
+    with pytest.raises(StateMismatch, match="a state is what state_dict"):
+        loader("a").load_state_dict(state)
+    with pytest.raises(StateMismatch, match="a state is what state_dict"):
+        indexed().load_state_dict(state)
+
+
 def test_it_is_sent_with_where_it_is() -> None:
     made = indexed(rank=0, world=1)
     made.set_epoch(3)

@@ -21,6 +21,7 @@ from entrepot.errors import (
     StageFull,
     StageLost,
 )
+from entrepot.logs import why_of
 from entrepot.settings import SupplierSettings
 from entrepot.stages.checkpoints import Checkpoints, Generation
 from entrepot.stages.protocol import (
@@ -376,6 +377,7 @@ class TorchStageServer(Server):
             self._save(run)
         except Exception as error:
             logger.warning(
-                "a checkpoint could not be kept",
+                "a checkpoint could not be kept: %s",
+                why_of(error),
                 extra={"stage": self.stage, "run": run.name, "step": run.step, "why": error},
             )
