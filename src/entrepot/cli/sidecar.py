@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import logging
 import signal
@@ -12,7 +13,7 @@ from typing import Annotated
 
 from entrepot.cli import output
 from entrepot.cli.options import Json, LogLevel, current, setting
-from entrepot.errors import EndpointInUse, MissingExtra
+from entrepot.errors import ConfigurationError, EndpointInUse, MissingExtra
 from entrepot.logs import setup
 
 SETTINGS = current()
@@ -113,6 +114,9 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    """:raises EndpointInUse: somebody else listens there.
+    :raises ConfigurationError: nobody can, here.
+    """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -125,8 +129,9 @@ def _listening(host: str, port: int) -> socket.socket:
         except BaseException:
             listener.close()
             raise
-    except OSError as fault:
-        raise EndpointInUse(
-            f"cannot listen at {host}:{port}: {fault}; give another --host or --port"
-        ) from fault
+    except (OSError, UnicodeError) as fault:
+        said = f"cannot listen at {host}:{port}: {fault}; give another --host or --port"
+        if isinstance(fault, OSError) and fault.errno == errno.EADDRINUSE:
+            raise EndpointInUse(said) from fault
+        raise ConfigurationError(said) from fault  # no such host, not this machine's, not allowed
     return listener
