@@ -1,4 +1,4 @@
-"""Where the sidecar listens, and why it cannot: whether it is in use, or no place of this machine."""
+"""Where the sidecar listens, and why it cannot: it is in use, or no place of this machine."""
 
 from __future__ import annotations
 
