@@ -95,6 +95,47 @@ THINGS = listed({"type": "object"})
 FREE: Schema = {"type": "object"}
 """The same, one of them."""
 
+# What decides who may reach whom is checked whole: a rule whose `to` is misspelt allows everything.
+_SELECTOR = thing(
+    matchLabels=LABELS,
+    matchExpressions=listed(
+        thing(
+            key=text(LABEL_KEY),
+            operator=text(enum=["In", "NotIn", "Exists", "DoesNotExist"]),
+            values=listed(text(LABEL)),
+        )
+    ),
+)
+PEERS = listed(
+    {
+        **thing(
+            podSelector=_SELECTOR,
+            namespaceSelector=_SELECTOR,
+            # Without a type: what is none of addresses is refused by a template, in a sentence.
+            ipBlock={
+                "additionalProperties": False,
+                "properties": {"cidr": text(), "except": listed(text())},
+            },
+        ),
+        "minProperties": 1,
+    }
+)
+_POLICY_PORT = thing(
+    port={"type": ["integer", "string"], "minimum": 1, "maximum": 65_535, "minLength": 1},
+    endPort=PORT,
+    protocol=text(enum=["TCP", "UDP", "SCTP"]),
+)
+EGRESS = listed({**thing(to=PEERS, ports=listed(_POLICY_PORT)), "minProperties": 1})
+TOLERATIONS = listed(
+    thing(
+        key=text(r"^$|" + LABEL_KEY.removeprefix("^")),
+        operator=text(enum=["Exists", "Equal", "Lt", "Gt"]),
+        value=text(LABEL),
+        effect=text(enum=["", "NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        tolerationSeconds={"type": "integer"},
+    )
+)
+
 RESOURCES = thing(requests=QUANTITIES, limits=QUANTITIES, claims=THINGS)
 PROBES = thing(enabled=FLAG, startupSeconds=SECONDS)
 PDB = thing(enabled=FLAG, maxUnavailable=whole(0))
@@ -110,7 +151,7 @@ SERVICE = text(enum=["ClusterIP", "NodePort", "LoadBalancer"])
 
 PLACEMENT = {
     "nodeSelector": LABELS,
-    "tolerations": THINGS,
+    "tolerations": TOLERATIONS,
     "affinity": FREE,
     "priorityClassName": OBJECT,
     "runtimeClassName": OBJECT,
@@ -187,7 +228,7 @@ SUPPLIER = {
     "graceAfterDrainSeconds": SECONDS,
     "shm": QUANTITY_TEXT,
     "tmp": QUANTITY_TEXT,
-    "egress": THINGS,
+    "egress": EGRESS,
     "autoscaling": thing(
         enabled=FLAG,
         kind=text(enum=["keda", "hpa"]),
@@ -216,7 +257,7 @@ CLIENT = {
     "terminationGracePeriodSeconds": SECONDS,
     "shm": QUANTITY_TEXT,
     "tmp": QUANTITY_TEXT,
-    "egress": THINGS,
+    "egress": EGRESS,
     "topologySpread": SPREAD,
 }
 
@@ -263,10 +304,10 @@ def whole_schema() -> Schema:
             clientDefaults=thing(**CLIENT, suppliers=named(BESIDE)),
             networkPolicy=thing(
                 enabled=FLAG,
-                dns=thing(peers=THINGS, ports=listed(PORT)),
-                prometheus=THINGS,
+                dns=thing(peers=PEERS, ports=listed(PORT)),
+                prometheus=PEERS,
                 sidecarNamespaces=listed(text(NAME)),
-                storePeers=THINGS,
+                storePeers=PEERS,
             ),
             monitoring=thing(
                 serviceMonitor=thing(
@@ -288,7 +329,7 @@ def whole_schema() -> Schema:
                 shm=QUANTITY_TEXT,
                 tmp=QUANTITY_TEXT,
                 nodeSelector=LABELS,
-                tolerations=THINGS,
+                tolerations=TOLERATIONS,
             ),
         ),
     }

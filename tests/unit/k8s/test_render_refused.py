@@ -291,6 +291,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"networkPolicy": {"prometheus": [{"ipBlock": "10.0.0.0/8"}]}},
         'networkPolicy.prometheus[0].ipBlock is "10.0.0.0/8": write it as {cidr: 203.0.113.0/28}',
     ),
+    # A word that is none of the policy's: without it the rule would allow everything.
+    (supplier(**RUN, egress=[{"too": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]), "'too'"),
+    (supplier(**RUN, egress=[{"to": [{"ipblock": {"cidr": "10.0.0.0/8"}}]}]), "'ipblock'"),
+    (supplier(**RUN, egress=[{"to": [{"ipBlock": {"cidr": "10.0.0.0/8", "but": []}}]}]), "'but'"),
+    (supplier(**RUN, egress=[{}]), "/egress/0"),
+    ({"networkPolicy": {"storePeers": [{}]}}, "/networkPolicy/storePeers/0"),
+    ({"networkPolicy": {"prometheus": [{"podSelector": {"app": "p"}}]}}, "'app'"),
+    (supplier(**RUN, tolerations=[{"keys": "gpu"}]), "'keys'"),
     # The test.
     ({"test": {"product": "p"}}, "test has both a stage and a product: give one"),
     (
