@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from entrepot.cli import output
-from entrepot.cli.options import Json
+from entrepot.cli.options import Json, seconds
 from entrepot.cli.store_init import Url
 from entrepot.store.base import GRACE_S
 
@@ -23,7 +23,7 @@ def command(
         typer.Option(
             "--grace",
             metavar="SECONDS",
-            min=0,
+            parser=seconds(0),
             help="Age in seconds below which blobs stay: longer than from any put to its record.",
         ),
     ] = GRACE_S,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from entrepot.cli import output
-from entrepot.cli.options import Json
+from entrepot.cli.options import Json, seconds
 from entrepot.errors import StoreUnreachable
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The store: a path, or its URL.")]
@@ -24,7 +24,7 @@ def command(
         typer.Option(
             "--wait",
             metavar="SECONDS",
-            min=0,
+            parser=seconds(0),
             help="Seconds to go on trying while the store does not answer.",
         ),
     ] = 0.0,

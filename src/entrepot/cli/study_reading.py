@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from entrepot.cli import output
+from entrepot.cli.options import seconds
 from entrepot.errors import NoStudy, StoreError
 from entrepot.study.plain import plain
 
@@ -32,7 +33,7 @@ Stale = Annotated[
     typer.Option(
         "--stale",
         metavar="SECONDS",
-        min=0,
+        parser=seconds(0),
         help="Seconds of silence after which a trial counts as abandoned: longer than an epoch.",
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,10 @@ def test_a_trial_that_runs_does_not_wait_again(store: MemoryStore) -> None:
     "options",
     [
         {"heartbeat_interval": 0},
+        {"heartbeat_interval": 1e300},  # no thread can wait for so long
+        {"heartbeat_interval": math.inf},
+        {"heartbeat_interval": "10"},
+        {"grace_period": math.nan},
         {"params_within_s": -1},
         {"grace_period": -1},
         {"root": ""},

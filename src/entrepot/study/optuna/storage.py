@@ -22,6 +22,7 @@ from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
+from entrepot.arguments import checked_seconds
 from entrepot.errors import ConfigurationError, StoreError, StudyError
 from entrepot.store.base import Store
 from entrepot.study.optuna.seen import TRIALS
@@ -68,8 +69,8 @@ class EntrepotStorage(BaseStorage, BaseHeartbeat):
             ("heartbeat_interval", heartbeat_interval),
             ("grace_period", grace_period),
         ):
-            if given is not None and not given > 0:
-                raise ConfigurationError(f"{name} is in seconds, above 0, got {given!r:.100}")
+            if given is not None:
+                checked_seconds(name, given)
         if not all(root.split("/")):
             raise ConfigurationError(f"the root is {root!r:.100}; it is a name, such as 'optuna'")
         self._store = store if isinstance(store, Store) else Store.open(store)
