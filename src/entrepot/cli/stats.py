@@ -10,6 +10,7 @@ import typer
 from entrepot.cli import output
 from entrepot.cli.options import Json, current, seconds, setting
 from entrepot.errors import Closed
+from entrepot.logs import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -108,11 +109,11 @@ def table(stats: dict[str, Any], endpoint: str) -> RenderableType:
         rows = _columns("supplier", "state", "holds", "served", "products")
         for each in suppliers["list"]:
             rows.add_row(
-                Text(each["name"] or each["session"]),
+                Text(visible(each["name"] or each["session"])),
                 each["state"],
                 f"{each['holds']}/{each['credit']}",
                 f"{each['served']:,}",
-                Text(" ".join(each["patterns"])),
+                Text(visible(" ".join(each["patterns"]))),
             )
         parts.append(rows)
     if stats["products"]:
@@ -120,7 +121,7 @@ def table(stats: dict[str, Any], endpoint: str) -> RenderableType:
         for each in stats["products"]:
             name = each["product"]
             rows.add_row(
-                Text(f"{each['others']} others" if name is None else name),
+                Text(f"{each['others']} others" if name is None else visible(name)),
                 *(f"{each[k]:,}" for k in ("queued", "in_flight", "parked", "unservable")),
             )
         parts.append(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,12 +10,18 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console, RenderableType
 
 from entrepot.cli import output
 from entrepot.cli.broker import is_local
 from entrepot.cli.files import file_name
 from entrepot.cli.options import seconds, size
+from entrepot.cli.stats import table
 from entrepot.cli.tally import Tally
+from entrepot.market.broker import Broker
+from entrepot.market.client import Client
+from entrepot.market.supplier import Supplier
+from entrepot.mediums import ShmMedium
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1", "0", "1,5MB"])
@@ -64,13 +71,52 @@ def test_what_is_shown_of_a_name_is_one_printable_line(name: str, most: int) -> 
 
 @given(st.text())
 def test_an_event_is_one_line_of_json(text: str) -> None:
-    import io
     from contextlib import redirect_stdout
 
     with redirect_stdout(io.StringIO()) as out:
         output.emit("event", text=text)
     (line,) = out.getvalue().split("\n")[:-1]
     assert json.loads(line) == {"event": "event", "text": text}
+
+
+OBEYED = "\x1b[31m red \x9b \u202e"
+"""What a terminal obeys: a stranger's product, supplier or error may be called that."""
+
+
+def test_a_terminal_obeys_no_line_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    output.say(f"of {OBEYED}\nand more")
+    assert capsys.readouterr().out == "of \\x1b[31m red \\x9b \\u202e\nand more\n"
+
+
+def test_a_terminal_obeys_no_event(capsys: pytest.CaptureFixture[str]) -> None:
+    output.emit("event", text=OBEYED)
+    out = capsys.readouterr().out
+    assert out.strip().isprintable()
+    assert json.loads(out)["text"] == OBEYED
+
+
+def test_a_terminal_obeys_no_name_in_the_brokers_figures() -> None:
+    """Names of products come from any client, those of suppliers and patterns from any supplier."""
+    made = {f"pattern .*|{OBEYED.replace('[', '.')}": bytes}
+    with (
+        Broker("tcp://127.0.0.1:*", "tcp://127.0.0.1:*") as broker,
+        Client(broker.frontend, ShmMedium.create(64, 4)) as client,
+        Supplier(broker.backend, made) as supplier,
+    ):
+        client.order(f"product {OBEYED}")
+        supplier.start()
+        supplier.wait_registered()
+        shown = drawn(table(client.stats(), "here"))
+    assert "product \\x1b[31m red" in shown
+    assert "pattern .*|\\x1b.31m" in shown
+    assert all(sign.isprintable() or sign == "\n" for sign in shown)
+
+
+def drawn(what: RenderableType) -> str:
+    console = Console(width=300, file=io.StringIO(), markup=False, highlight=False)
+    with console.capture() as captured:
+        console.print(what)
+    return captured.get()
 
 
 @pytest.mark.parametrize(
