@@ -25,10 +25,12 @@ from entrepot.sidecar.metrics import registry_of
 from entrepot.sidecar.page import pages
 from entrepot.sidecar.problems import handle_problems, problem
 from entrepot.sidecar.studies import StoreWatch
-from entrepot.store import Store
-from entrepot.store.opening import check_url
+from entrepot.store.opening import check_url, open_store
 
 PROBES = ("/healthz", "/readyz")
+LOOK_ATTEMPTS = 2
+"""How often a look at a bucket that does not answer is tried before that is said."""
+
 STATIC = Path(__file__).with_name("static")
 
 _HEADERS = {
@@ -66,8 +68,11 @@ def watches_of(settings: Settings) -> tuple[MarketWatch, StoreWatch | None]:
     if mine.store is None:
         return market, None
     url = mine.store
+    # It looks again anyway: what a patient look would wait for is not known to anybody meanwhile.
+    attempts = min(LOOK_ATTEMPTS, settings.store.attempts)
+    brief = settings.store.model_copy(update={"attempts": attempts})
     store = StoreWatch(
-        lambda: Store.open(url, read_only=True),
+        lambda: open_store(url, read_only=True, settings=brief),
         every_s=mine.store_every_s,
         stale_s=mine.stale_s,
         most=mine.max_followed,

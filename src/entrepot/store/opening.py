@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from entrepot.errors import ConfigurationError
 from entrepot.logs import masked
 from entrepot.store.base import Store
 
+if TYPE_CHECKING:
+    from entrepot.settings import StoreSettings
+
 BUCKET_SCHEMES = ("s3", "gs", "az")
 
 
 def open_store(
-    url: str | os.PathLike[str], *, read_only: bool = False, durable: bool | None = None
+    url: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    durable: bool | None = None,
+    settings: StoreSettings | None = None,
 ) -> Store:
-    """See :meth:`entrepot.store.Store.open`."""
+    """See :meth:`entrepot.store.Store.open`.
+
+    :param settings: of a bucket; by default those of the environment.
+    """
     path = folder_of(url)
     if path is None:
-        return _bucket().from_url(url, read_only=read_only)  # type: ignore[no-any-return]
+        options = {} if settings is None else {"settings": settings}
+        return _bucket().from_url(url, read_only=read_only, **options)  # type: ignore[no-any-return]
     from entrepot.store.folder import FolderStore
 
     return FolderStore(path, read_only=read_only, durable=durable is not False)

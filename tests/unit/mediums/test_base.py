@@ -98,8 +98,8 @@ def test_bytes_of_many_dimensions_and_of_none() -> None:
         as_bytes(memoryview(bytes(8))[::-1])
     for odd in (np.array([object()]), np.array([(1, "a")], dtype=[("count", "i4"), ("what", "O")])):
         with pytest.raises(NotBytes, match="addresses of Python objects"):
-            as_bytes(memoryview(odd))
+            as_bytes(odd)  # type: ignore[arg-type]
     record = np.array([(1, 2)], dtype=[("O", "i4"), ("n", "i4")])
-    assert as_bytes(memoryview(record)).tobytes() == record.tobytes()
+    assert as_bytes(record.data).tobytes() == record.tobytes()
     with pytest.raises(NotBytes, match="str"):
         as_bytes("text")  # type: ignore[arg-type]
