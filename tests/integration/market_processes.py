@@ -287,7 +287,7 @@ class Market:
         said = party.said()
         party.close()
         self.parties.remove(party)
-        assert "Traceback" not in said, f"{party.name} {party.pid} had met an error\n{said}"
+        assert not _of_its_own(said), f"{party.name} {party.pid} had met an error\n{said}"
 
     def _add(self, kind: str, host: Host | None = None, **options: Any) -> Party:
         host = host or self._here

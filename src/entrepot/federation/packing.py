@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 
 MAGIC = b"entrepot state 1\n"
 ALIGN = 64
+
+_DTYPE = re.compile(
+    r"bool|u?int(8|16|32|64)|float(16|32|64|96|128)|complex(64|128|192|256)"
+    r"|(datetime|timedelta)64(\[([1-9][0-9]{0,5})?[A-Za-zμ]{1,2}\])?"
+)
+"""Names of dtypes as numpy writes them. It reads much more, and ends the process at ``M8[s/0]``."""
 
 
 def pack_state(entries: Mapping[Path, Any]) -> bytearray:
@@ -97,6 +104,8 @@ def _checked_size(size: object) -> int:
 
 
 def _array(own: bytearray, place: int, name: str, shape: tuple[int, ...]) -> tuple[Any, int]:
+    if not _DTYPE.fullmatch(name):
+        raise ValueError(f"dtype {name!r:.60}")
     dtype = np.dtype(name)
     if dtype.hasobject or dtype.itemsize == 0:
         raise ValueError(f"dtype {name}")

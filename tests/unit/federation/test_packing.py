@@ -88,6 +88,9 @@ def said(**more: Any) -> bytes:
     return packed + bytes(-len(packed) % 64) + bytes(8)
 
 
+@example("M8[s/0]", "array")  # numpy divides by that
+@example(",A", "array")
+@example("a", "array")
 @example("object", "array")
 @example("O", "array")
 @example("load", "tensor")
