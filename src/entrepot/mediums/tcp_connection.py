@@ -21,10 +21,10 @@ from entrepot.errors import (
     MediumGone,
     MediumTimeout,
 )
-from entrepot.mediums.base import COPY_CHUNK_NBYTES
 from entrepot.mediums.tcp_wire import (
     ANSWER,
     CHECK,
+    CHUNK_NBYTES,
     DONTWAIT,
     EAGER_NBYTES,
     ERRORS,
@@ -146,7 +146,7 @@ class Connection:
         op = WRITE if nbytes <= EAGER_NBYTES else OFFER
         head = REQUEST.pack(MAGIC, op, token, lease, offset, limit, nbytes)
         until = self._until(nbytes)
-        if nbytes <= COPY_CHUNK_NBYTES:
+        if nbytes <= CHUNK_NBYTES:
             send_all(self._sock, head, *parts)
             if running is not None:
                 for part in parts:
@@ -157,7 +157,7 @@ class Connection:
             send_all(self._sock, head)
             if op == OFFER:
                 self._answer(0, GO)
-            at_once = WHOLE_NBYTES if nbytes <= WHOLE_NBYTES else COPY_CHUNK_NBYTES
+            at_once = WHOLE_NBYTES if nbytes <= WHOLE_NBYTES else CHUNK_NBYTES
             for chunk in in_chunks(parts, at_once):
                 send_all(self._sock, *chunk)
                 if running is not None:

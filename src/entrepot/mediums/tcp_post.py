@@ -15,13 +15,13 @@ from itertools import chain
 import xxhash
 
 from entrepot.errors import EntrepotError, Fenced, MediumError, MediumTimeout, UsedAfterFork
-from entrepot.mediums.base import COPY_CHUNK_NBYTES
 from entrepot.mediums.receipt import Post, Receipt
 from entrepot.mediums.tcp_connection import Connection, Hangup, no_answer, refused
 from entrepot.mediums.tcp_supplier import Lines, close_all
 from entrepot.mediums.tcp_wire import (
     ANSWER,
     ANSWER_OK,
+    CHUNK_NBYTES,
     ERRORS,
     MAGIC,
     REQUEST,
@@ -235,8 +235,8 @@ class TCPPost(Post):
             if line is not None:
                 self._note_sent([write], len(data))
                 unsent.append(write.head())
-            for start in range(0, len(data), COPY_CHUNK_NBYTES):
-                chunk = data[start : start + COPY_CHUNK_NBYTES]
+            for start in range(0, len(data), CHUNK_NBYTES):
+                chunk = data[start : start + CHUNK_NBYTES]
                 if line is not None and self._used and self._used[0] is line:
                     unsent.append(chunk)
                     self._flow(line)

@@ -70,6 +70,9 @@ MALFORMED = 7
 REST = 2**64 - 1
 """As a limit: what is left of the slot that the offset lies in."""
 
+CHUNK_NBYTES = 256 << 10
+"""Bytes sent and hashed at a time: small enough that the other end takes them meanwhile."""
+
 EAGER_NBYTES = 32 << 20
 """Bytes of a product that are sent without asking first, and thrown away where it is refused."""
 
