@@ -70,8 +70,8 @@ MALFORMED = 7
 REST = 2**64 - 1
 """As a limit: what is left of the slot that the offset lies in."""
 
-CHUNK_NBYTES = 256 << 10
-"""Bytes sent and hashed at a time: small enough that the other end takes them meanwhile."""
+CHUNK_NBYTES = 1 << 20
+"""Bytes sent and hashed at a time. With 256 KiB products of 16 MiB take a fifth longer."""
 
 EAGER_NBYTES = 32 << 20
 """Bytes of a product that are sent without asking first, and thrown away where it is refused."""
