@@ -119,7 +119,7 @@ def test_a_supplier_that_comes_back_before_it_is_given_up(market: Market) -> Non
     slow.stop()
     market.until(lambda stats: stats["suppliers"]["suspect"] == 1)
     client.ask("order", products=["q"])
-    assert market.stats()["orders"]["queued"] == 1
+    market.until(lambda stats: stats["orders"]["queued"] == 1)
     slow.resume()
     slow.ask("release")
     assert [made[1] for made in client.ask("take", products=["hold:p", "q"])] == ["slow"] * 2
