@@ -27,7 +27,8 @@ from entrepot.market.product import Product
 from entrepot.market.slots import STATES
 from entrepot.market.stream import stream
 from entrepot.market.terms import difference, digest_of
-from entrepot.mediums.base import Medium, as_bytes
+from entrepot.mediums.base import Medium
+from entrepot.mediums.buffers import as_bytes
 from entrepot.settings import ClientSettings, read_settings
 
 if TYPE_CHECKING:

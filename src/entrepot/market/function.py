@@ -13,7 +13,7 @@ from entrepot.errors import ConfigurationError, NotBytes, ProductTooLarge
 from entrepot.market.batch import Batch
 from entrepot.market.protocol import WorkItem
 from entrepot.mediums import Medium, Receipt
-from entrepot.mediums.base import as_bytes, copy_summed
+from entrepot.mediums.buffers import as_bytes, copy_summed
 
 if TYPE_CHECKING:
     from entrepot.contract import Contract

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from entrepot.mediums.base import Medium, as_bytes
+from entrepot.mediums.base import Medium
+from entrepot.mediums.buffers import as_bytes
 
 
 class Input:

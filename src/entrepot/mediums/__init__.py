@@ -7,7 +7,8 @@ part after :func:`register`, and ``entrepot.testing.MediumContract`` proves it.
 """
 
 from entrepot.mediums.attachments import Attachments
-from entrepot.mediums.base import Medium, as_bytes, checksum_of
+from entrepot.mediums.base import Medium
+from entrepot.mediums.buffers import as_bytes, checksum_of
 from entrepot.mediums.chosen import create
 from entrepot.mediums.filesystem import FilesystemMedium
 from entrepot.mediums.receipt import Post, Receipt

@@ -36,7 +36,8 @@ from entrepot.errors import (
     NotOwner,
 )
 from entrepot.mediums import owned
-from entrepot.mediums.base import Medium, as_bytes, nbytes_of
+from entrepot.mediums.base import Medium, nbytes_of
+from entrepot.mediums.buffers import as_bytes
 from entrepot.mediums.file_place import (
     NETWORK_PREFIX,
     SCHEME,

@@ -12,7 +12,8 @@ import xxhash
 
 from entrepot.errors import Closed, MediumError
 from entrepot.mediums import huge
-from entrepot.mediums.base import Medium, as_bytes, copy_with_checksum
+from entrepot.mediums.base import Medium
+from entrepot.mediums.buffers import as_bytes, copy_with_checksum
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

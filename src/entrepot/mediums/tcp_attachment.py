@@ -16,7 +16,8 @@ from entrepot.errors import (
     ProductTooLarge,
     SlotOutOfRange,
 )
-from entrepot.mediums.base import Medium, as_bytes
+from entrepot.mediums.base import Medium
+from entrepot.mediums.buffers import as_bytes
 from entrepot.mediums.tcp_address import bad_address, taken_apart
 from entrepot.mediums.tcp_connection import Terms, networks_of
 from entrepot.mediums.tcp_post import TCPPost

@@ -38,7 +38,8 @@ from entrepot.errors import (
 )
 from entrepot.errors.root import sentence_of
 from entrepot.market.inputs import Input
-from entrepot.mediums.base import Medium, copy_summed
+from entrepot.mediums.base import Medium
+from entrepot.mediums.buffers import copy_summed
 from entrepot.stages.values import VALUES, Item, Value, aligned, pack, unpack
 
 PROTOCOL = 1

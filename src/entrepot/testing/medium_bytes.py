@@ -14,7 +14,7 @@ from entrepot.errors import (
     ProductTooLarge,
     SlotOutOfRange,
 )
-from entrepot.mediums.base import COPY_CHUNK_NBYTES
+from entrepot.mediums.buffers import COPY_CHUNK_NBYTES
 from entrepot.testing.later import raises, skip
 from entrepot.testing.medium_suite import MediumSuite
 

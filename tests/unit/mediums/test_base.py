@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from entrepot.errors import BadAddress, ConfigurationError, NotBytes
 from entrepot.mediums import ShmMedium, as_bytes, attach, checksum_of, register, schemes
-from entrepot.mediums.base import (
-    COPY_CHUNK_NBYTES,
-    SLOT_ALIGNMENT,
-    Medium,
-    copy_with_checksum,
-    padded,
-)
+from entrepot.mediums.base import SLOT_ALIGNMENT, Medium, padded
+from entrepot.mediums.buffers import COPY_CHUNK_NBYTES, copy_with_checksum
 
 
 def test_a_medium_without_its_methods_cannot_be_made() -> None:

@@ -17,7 +17,7 @@ from entrepot.errors import (  # noqa: E402
     SlotOutOfRange,
 )
 from entrepot.mediums import Medium, TCPMedium, attach  # noqa: E402
-from entrepot.mediums.base import checksum_of  # noqa: E402
+from entrepot.mediums.buffers import checksum_of  # noqa: E402
 from entrepot.mediums.receipt import Receipt  # noqa: E402
 from entrepot.mediums.tcp_wire import (  # noqa: E402
     BUSY,
