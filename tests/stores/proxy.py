@@ -100,7 +100,8 @@ class FaultProxy:
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._start(self._accept, ())
+        self._accepting = threading.Thread(target=self._accept, name="fault-proxy")
+        self._accepting.start()
 
     # --- what a test does ---------------------------------------------------------------
 
@@ -145,6 +146,7 @@ class FaultProxy:
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # whoever it let in last is known from here on
         self._listener.close()
         self.mend()
         with self._lock:

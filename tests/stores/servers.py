@@ -9,9 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,15 +25,14 @@ from typing import IO, Self
 import obstore
 from obstore.store import S3Store
 
+from tests.ports import Ports
+
 START_S = 60.0
 """How long a server may take to start on a busy machine."""
 
 KEY, SECRET = "entrepot-test-key", "entrepot-test-secret-0123456789"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 """What the servers with credentials take, for ``os.environ``."""
-
-FIRST_PORT, LAST_PORT = 11_000, 19_999
-"""Ports that the kernel gives to nobody who does not ask for them."""
 
 
 class ServerFailed(RuntimeError):
@@ -56,7 +53,8 @@ class Server:
         self.data = self._folder / "data"
         self.data.mkdir()
         self._log: IO[bytes] = (self._folder / "log").open("wb")
-        self.ports = _free_ports(self.wants())
+        self._reserved = Ports(self.wants())
+        self.ports = self._reserved.numbers
         self.endpoint = f"http://127.0.0.1:{self.ports[0]}"
         self._process = subprocess.Popen(
             self.command(),
@@ -88,6 +86,7 @@ class Server:
         """End it, and remove all that it had."""
         self._process.kill()
         self._process.wait()
+        self._reserved.close()
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -246,18 +245,3 @@ def program(name: str) -> str:
     if found is None:
         raise ServerFailed(f"there is no {name}; pip install 'entrepot[test]'")
     return found
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free, of those that nobody gets by chance."""
-    found: list[int] = []
-    tried = random.sample(range(FIRST_PORT, LAST_PORT), 1000)
-    for port in tried:
-        try:
-            with socket.create_server(("127.0.0.1", port)):
-                found.append(port)
-        except OSError:
-            continue
-        if len(found) == count:
-            return found
-    raise ServerFailed(f"there are no {count} free ports from {FIRST_PORT} to {LAST_PORT}")

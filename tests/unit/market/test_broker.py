@@ -714,8 +714,7 @@ def test_garbage_on_both_ports_leaves_the_good_served(start: Start) -> None:
                 client.order(f"o{n}", "a")
                 serve_one(supplier)
                 client.fulfilled(f"o{n}")
-            refused = client.ask(b"STATS")["stats"]["refused"]
-            assert refused["malformed"] > 0
+            wait_stats(client, lambda stats: stats["refused"].get("malformed", 0) > 0)
     finally:
         stop.set()
         for rogue in rogues:

@@ -102,6 +102,7 @@ def broker() -> Iterator[Broker]:
 def test_the_message_comes_after_the_work_that_it_is_of(broker: Broker) -> None:
     with RawSupplier(broker.backend) as supplier, RawClient(broker.frontend) as client:
         supplier.ready("p", cancels=True)
+        supplier.settled()  # an order that nobody could have is cancelled at once
         client.hello()
         for number in range(100):
             client.order(f"o{number}", "p")

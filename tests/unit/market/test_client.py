@@ -223,6 +223,7 @@ def test_an_input_reaches_the_supplier(connect: Connect, broker: Broker) -> None
 def test_higher_priority_goes_first(connect: Connect, broker: Broker) -> None:
     client = connect()
     orders = [client.order("a"), client.order("b", priority=1), client.order("c", priority=-1)]
+    assert client.stats()["orders"]["queued"] == 3  # it is asked after them
     with RawSupplier(broker.backend) as supplier:
         supplier.ready(".*", credit=3)
         assert [supplier.work()["product_id"] for _ in range(3)] == ["b", "a", "c"]
@@ -327,6 +328,7 @@ def test_a_product_that_is_dropped_is_released(connect: Connect, echo: Supplier)
 
 def test_an_order_that_is_dropped_is_cancelled(connect: Connect, raw: RawSupplier) -> None:
     client = connect(slots=2)
+    raw.settled()  # it is ready: what nobody has is cancelled at once
     client.order("arrives")
     deliver(raw, raw.work(), b"never looked at")
     order = client.order("never made")
@@ -681,7 +683,7 @@ def test_an_order_moves_while_nobody_waits_for_it(connect: Connect, broker: Brok
         lost.ready("a").work()
     with Supplier(broker.backend, {"a": str.encode}).start() as supplier:
         until(lambda: supplier.served)
-    assert order.done
+    until(lambda: order.done)  # what it has sent is on its way
 
 
 def test_new_memory_replaces_what_lost_suppliers_may_write(
@@ -1128,7 +1130,7 @@ def test_a_client_that_is_killed_leaves_no_orders(broker: Broker, connect: Conne
     client = Client(broker.frontend, ShmMedium.create(SLOT, 2), settings=settings)
     other = connect()
     order = client.order("a")
-    assert other.stats()["orders"]["open"] == 1
+    until(lambda: other.stats()["orders"]["open"], lambda count: count == 1)
     client.close()
     until(lambda: other.stats()["orders"]["open"], lambda count: count == 0)
     assert order.order_id

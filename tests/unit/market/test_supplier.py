@@ -272,7 +272,7 @@ def test_an_address_that_is_not_there_fails_the_order(broker: Broker) -> None:
             raw.order(str(number), "a", address=address)
             failed = raw.wait_for(b"FAILED")
             assert failed["attempts"][0]["type"] in ("MediumGone", "BadAddress")
-        assert supplier.failed == 15
+        until(lambda: supplier.failed == 15)
 
 
 @pytest.mark.parametrize(("offset", "nbytes"), [(0, 1 << 40), (SLOT, 1), (1 << 62, 1)])
@@ -377,8 +377,8 @@ def test_a_function_that_holds_the_interpreter_is_suspect_and_not_lost() -> None
     """No thread of its process can beat meanwhile; a call into C may take that long."""
     program = (
         "import sys, ctypes; from entrepot import Supplier\n"
-        "hold = ctypes.PyDLL(None).usleep\n"  # unlike one of CDLL it keeps the lock
-        "def make(_): hold(900_000); return b'held'\n"
+        "hold = ctypes.PyDLL(None).read\n"  # unlike one of CDLL it keeps the lock
+        "def make(_): hold(0, ctypes.create_string_buffer(1), 1); return b'held'\n"
         "Supplier(sys.argv[1], {'a': make}).run()"
     )
     settings = BrokerSettings(beat_s=0.05, suspect_s=0.2, dead_s=30)
@@ -386,11 +386,17 @@ def test_a_function_that_holds_the_interpreter_is_suspect_and_not_lost() -> None
         Broker(ANY, ANY, settings=settings) as broker,
         Client(broker.frontend, ShmMedium.create(SLOT, 1), timeout_s=LIMIT_S) as client,
     ):
-        process = subprocess.Popen([sys.executable, "-c", program, broker.backend])
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, broker.backend], stdin=subprocess.PIPE
+        )
+        assert process.stdin is not None
         order = client.order("a")
         until(lambda: client.stats()["suppliers"]["suspect"])
+        process.stdin.write(b"g")
+        process.stdin.flush()
         assert order.result(LIMIT_S).bytes() == b"held"
         assert client.figures()["retired"] == 0
+        process.stdin.close()
         assert taken(client, "a") == b"held"  # and it is given work again
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT_S) == 0
@@ -523,8 +529,10 @@ def test_what_has_begun_is_finished_and_the_rest_goes_to_others(
         slow.go_on.set()
         running.result(LIMIT_S)
         assert orders[0].result(LIMIT_S).bytes() == b"a"
-        stats = client.stats()
-        assert [one["name"] for one in stats["suppliers"]["list"]] == ["other"]
+        stats = until(  # its GOODBYE is on its way
+            client.stats,
+            lambda stats: [one["name"] for one in stats["suppliers"]["list"]] == ["other"],
+        )
         assert (stats["orders"]["failed"], stats["orders"]["fulfilled"]) == (0, 4)
     assert client.figures()["retired"] == 0
     assert supplier.served == 1
@@ -583,7 +591,7 @@ def test_an_interrupt_in_a_function_fails_the_order_and_passes(
     order = client.order("a")
     with pytest.raises(KeyboardInterrupt):
         running.result(LIMIT_S)
-    assert registered(client) == 0
+    until(lambda: registered(client) == 0)
     with Supplier(broker.backend, {"a": str.encode}).start():
         assert order.result(LIMIT_S).bytes() == b"a"
 
@@ -611,7 +619,7 @@ def test_a_signal_drains(client: Client, broker: Broker, number: signal.Signals)
     assert order.result(LIMIT_S).bytes() == b"0.5"
     assert process.communicate(timeout=LIMIT_S)[0] == "drained\n"
     assert process.returncode == 0
-    assert registered(client) == 0
+    until(lambda: registered(client) == 0)
 
 
 def test_a_second_signal_does_not_wait(client: Client, broker: Broker) -> None:
