@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -73,9 +74,37 @@ def heard(
         os.close(writing)
 
 
+@contextmanager
+def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
+    """While the block runs, signals are handled so. For the main thread.
+
+    In a process that is forked meanwhile they are handled as before: it has nothing of ours to
+    finish, and no thread that sees to it that a handler runs in time.
+    """
+    before = {number: signal.signal(number, each) for number, each in handlers.items()}
+    one = (handlers, before)
+    _blocks.append(one)
+    try:
+        yield
+    finally:
+        if one in _blocks:
+            _blocks.remove(one)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_blocks: list[tuple[Mapping[int, Handler], dict[int, Any]]] = []
+"""What is handled in the blocks that run, and what was before; the innermost last."""
+
+
 def _forget_in_child() -> None:
     """What is sent to a forked child is not for us to hear; the pipe is the parent's as well."""
     signal.set_wakeup_fd(-1)
+    while _blocks:
+        handlers, before = _blocks.pop()
+        for number, handler in before.items():
+            if signal.getsignal(number) is handlers[number]:  # else it is somebody else's by now
+                signal.signal(number, handler)
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -129,8 +158,8 @@ def handling(
                 doubled = True
                 signal.pthread_kill(main, number)
 
-    with heard(hear, tuple(handlers), unless_others=True):
-        before = {number: signal.signal(number, run_by(each)) for number, each in handlers.items()}
+    in_time = {number: run_by(each) for number, each in handlers.items()}
+    with heard(hear, tuple(handlers), unless_others=True), handled(in_time):
         try:
             yield
         finally:
@@ -138,5 +167,3 @@ def handling(
             # the end of the process.
             with sending:
                 over.set()
-            for number, handler in before.items():
-                signal.signal(number, handler)

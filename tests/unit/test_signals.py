@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 from typing import IO
@@ -218,3 +219,39 @@ def test_a_forked_child_hears_nothing_of_its_parents() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         until(lambda: len(seen) == 1)
     assert seen == [signal.SIGTERM]
+
+
+def handler_in_a_child() -> object:
+    """What a process that is forked now does at SIGTERM."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, str(signal.getsignal(signal.SIGTERM)).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        shown = said.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return shown
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["main thread", "another thread"])
+def test_a_forked_child_has_the_handlers_of_before(apart: bool) -> None:
+    """By ours, one that is sent as it goes to sleep would be handled when it wakes."""
+    mine = signal.getsignal(signal.SIGTERM)
+    with handling({signal.SIGTERM: lambda number, frame: None}):
+        with handling({signal.SIGTERM: lambda number, frame: None}):
+            if apart:
+                with ThreadPoolExecutor(1) as pool:
+                    shown = pool.submit(handler_in_a_child).result()
+            else:
+                shown = handler_in_a_child()
+            assert shown == str(mine)
+        outer = signal.getsignal(signal.SIGTERM)
+        assert handler_in_a_child() == str(mine)
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # and what a user has set in the block is kept
+        assert handler_in_a_child() == str(signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, outer)
+    assert signal.getsignal(signal.SIGTERM) is mine

@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from types import FrameType
 
-from entrepot.signals import STOPS, heard
+from entrepot.signals import STOPS, Handler, handled, heard
 
 __all__ = [
     "AGAIN_S",
@@ -30,6 +31,7 @@ __all__ = [
     "interrupting",
     "on_stop",
     "told",
+    "unbroken",
 ]
 
 AGAIN_S = 1.0
@@ -123,6 +125,9 @@ def told(
     def handle(number: int, _frame: FrameType | None) -> None:
         global _leaving
         nonlocal raised, lost
+        if _shield.depth:
+            _shield.waiting = partial(handle, number, None)
+            return
         if lost or raises():
             lost = False
             _leaving = True
@@ -216,14 +221,37 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
 
+def _handled(handle: Handler) -> AbstractContextManager[None]:
+    return handled(dict.fromkeys(STOPS, handle))
+
+
+class _Shield:
+    """How many blocks the main thread is in that no signal may cut short, and what waits for it."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.waiting: Callable[[], None] | None = None
+
+
+_shield = _Shield()
+
+
 @contextmanager
-def _handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handle) for number in STOPS}
+def unbroken() -> Iterator[None]:
+    """What a signal would raise in the block is raised at its end. For the main thread.
+
+    Around what makes something and then notes that it has: broken in between, nobody would know of
+    it. It has to be short.
+    """
+    _shield.depth += 1
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _shield.depth -= 1
+        if not _shield.depth:
+            waiting, _shield.waiting = _shield.waiting, None
+            if waiting is not None:
+                waiting()
 
 
 def exit_code(number: signal.Signals) -> int:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from entrepot.cli.signals import unbroken
 from entrepot.errors import DemoFailed, EntrepotError
 
 START_S = 30.0
@@ -170,8 +171,9 @@ class Parts:
         module: str = CHILD,
     ) -> Part:
         """Start ``entrepot ARGUMENTS``, or another module than that command's."""
-        part = Part(title, arguments, environment or {}, module)
-        self._all.append(part)
+        with unbroken():  # a process that nobody knows of would be left
+            part = Part(title, arguments, environment or {}, module)
+            self._all.append(part)
         return part
 
     @contextmanager

@@ -10,11 +10,20 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import IO
 
 import pytest
 
-from entrepot.cli.signals import AGAIN_S, Interrupted, exit_code, heard, interrupting, on_stop
+from entrepot.cli.signals import (
+    AGAIN_S,
+    Interrupted,
+    exit_code,
+    heard,
+    interrupting,
+    on_stop,
+    unbroken,
+)
 from tests.peer.waiting import until
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -210,3 +219,55 @@ def test_what_a_forked_child_is_told_is_not_heard_by_its_parent() -> None:
         signal.raise_signal(signal.SIGINT)
         until(lambda: bool(called))
     assert called == [signal.SIGINT]
+
+
+def test_what_is_not_to_be_broken_is_not_and_ends_with_the_signal() -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        with unbroken():
+            signal.raise_signal(signal.SIGTERM)
+            done.append("outer")
+            with unbroken():
+                signal.raise_signal(signal.SIGINT)
+                done.append("inner")
+            done.append("end")
+
+    with interrupting():
+        with pytest.raises(Interrupted) as told:
+            work()
+        assert done == ["outer", "inner", "end"]
+        assert told.value.number in STOPS
+        with unbroken():
+            done.append("again")
+    assert done[-1] == "again"
+
+
+STARTS = """
+import os, signal, subprocess, sys, time
+from entrepot.cli.signals import Interrupted, interrupting
+from entrepot.demo.processes import Parts
+
+class Late(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)  # it runs, and nobody has its number yet
+        time.sleep(0.001)
+
+subprocess.Popen = Late
+try:
+    with interrupting(30), Parts(end_s=30) as parts:
+        parts.start("waits", module="tests.unit.cli.waits")
+except Interrupted:
+    print("left", flush=True)
+"""
+
+
+def test_a_part_whose_start_is_interrupted_is_ended_with_the_others() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS], timeout=4 * WAIT_S, capture_output=True, text=True
+    )
+    pid, said = done.stdout.split()
+    assert (said, done.stderr, done.returncode) == ("left", "", 0)
+    assert not Path(f"/proc/{pid}").exists()
