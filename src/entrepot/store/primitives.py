@@ -11,6 +11,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 
+from entrepot.arguments import shown
 from entrepot.errors import Closed, StoreReadOnly
 from entrepot.store import layout
 from entrepot.store.base import Skipped, Store
@@ -135,7 +136,10 @@ class Primitives(Store):
     def _skip(self, key: str, fault: Fault) -> None:
         if self.skipped.note(key, fault):
             _logger.warning(
-                "a file among the records is none that can be read",
+                "%s, among the records of %s, cannot be read: %s",
+                shown(key),
+                shown(self.url),
+                fault,
                 extra={"store": self.url, "key": key, "fault": str(fault)},
             )
 

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from entrepot.errors import StoreError, TrialLost
+from entrepot.logs import why_of
 from entrepot.study.held import Held, beat
 
 if TYPE_CHECKING:
@@ -53,5 +54,9 @@ class Heart:
                 except TrialLost:
                     return  # the next report says so where it is heard
                 except StoreError as fault:
-                    logger.warning("a trial's beat is not written", extra={"why": str(fault)})
+                    logger.warning(
+                        "a trial's beat is not written: %s",
+                        why_of(fault),
+                        extra={"why": str(fault)},
+                    )
             seen = held.beat

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, SupportsFloat
 from weakref import WeakKeyDictionary
 
+from entrepot.arguments import checked_kind
 from entrepot.errors import PointError, StudyError, TrialLost
 from entrepot.store.base import Store
 from entrepot.store.identity import new_nonce
@@ -83,6 +84,7 @@ _stores_lock = threading.Lock()
 
 
 def _known(store: Store) -> _Known:
+    checked_kind("store", store, Store, "Store.open(place) opens one")
     with _stores_lock:
         known = _stores.get(store)
         if known is None:
@@ -149,13 +151,13 @@ def claimed(
         clock(),
     )
     said = _said(held, RUNNING)
+    known = _known(store)
     if held.goal is not None:
         settle(store, study, held.goal)
     name = trial_name(study, trial, attempt)
     if not store.claim(name, EMPTY, meta_of(said), nonce=held.nonce):
         return None
     held.said = said
-    known = _known(store)
     with known.lock:
         known.held[study, trial] = held
     return held
@@ -358,6 +360,7 @@ def _held_of(attempt: Attempt, study: str) -> Held:
 
 def attempts_of(store: Store, study: str, trial: int) -> dict[int, Attempt]:
     """Every attempt of a trial, read now."""
+    _known(store)
     found: dict[int, Attempt] = {}
     number = 0
     while True:

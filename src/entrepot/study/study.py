@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrepot.arguments import LONGEST_S
 from entrepot.errors import BudgetShrank, ConfigurationError, PointError, StoreError, StudyError
+from entrepot.logs import why_of
 from entrepot.store.layout import key_of
 from entrepot.store.record import EMPTY, Fault
 from entrepot.study import closing as segments
@@ -317,7 +318,9 @@ class Study:
                 self._tidy()
             except StoreError as fault:
                 # The trial's end is written, or its own error is under way; neither waits for this.
-                logger.warning("finished trials are not tidied", extra={"why": str(fault)})
+                logger.warning(
+                    "finished trials are not tidied: %s", why_of(fault), extra={"why": str(fault)}
+                )
 
     def _tidy(self) -> None:
         self._tidied_at = self._clock()

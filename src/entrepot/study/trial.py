@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, SupportsFloat
 
+from entrepot.arguments import shown
 from entrepot.errors import (
     BadRecord,
     CorruptBlob,
@@ -19,6 +20,7 @@ from entrepot.errors import (
     TrialLost,
 )
 from entrepot.errors.root import sentence_of
+from entrepot.logs import why_of
 from entrepot.study.curves import Tail, longer, number_of
 from entrepot.study.goals import Score
 from entrepot.study.held import Held, direction_of, write
@@ -167,7 +169,7 @@ class Trial:
         if self._over:
             return False
         if isinstance(error, TrialLost):
-            logger.warning("a trial was lost", extra={"trial": self.number, "why": str(error)})
+            _tell("trial %s was lost: %s", self.number, error)
             self._done()
             return True
         try:
@@ -180,12 +182,12 @@ class Trial:
             else:
                 self._end(RELEASED)
         except TrialLost as lost:
-            logger.warning("a trial was lost", extra={"trial": self.number, "why": str(lost)})
+            _tell("trial %s was lost: %s", self.number, lost)
         except StoreError as fault:
             if error is None:
                 raise
             # The error that is under way says more; the trial will be found abandoned.
-            logger.warning("a trial's end is not written", extra={"why": str(fault)})
+            _tell("the end of trial %s is not written: %s", self.number, fault)
         finally:
             self._done()
         return False
@@ -196,7 +198,7 @@ class Trial:
         except StoreError as fault:
             if self._unwritten is None or isinstance(fault, _FOR_GOOD):
                 raise
-            logger.warning("a trial's end is written once more", extra={"why": str(fault)})
+            _tell("the end of trial %s is written once more: %s", self.number, fault)
             self._end(*self._unwritten)
 
     def _leave(self) -> None:
@@ -219,7 +221,12 @@ class Trial:
             self._end(DONE, score=score)
         except ScoreNotFinite:
             said = self.reports[-1] if score is None else score
-            logger.warning("a trial has no finite score", extra={"trial": self.number})
+            logger.warning(
+                "trial %s has no finite score: %s",
+                self.number,
+                shown(said),
+                extra={"trial": self.number},
+            )
             self._end(FAILED, score=score, because=f"its score is {said!r:.200}, and not finite")
 
     def _check(self) -> None:
@@ -266,3 +273,7 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"<Trial {self.number}, attempt {self.attempt}: {self.point}>"
+
+
+def _tell(what: str, trial: int, why: Exception) -> None:
+    logger.warning(what, trial, why_of(why), extra={"trial": trial, "why": str(why)})

@@ -227,5 +227,7 @@ def test_what_tidying_meets_ends_no_worker(
             now[0] += 61
             disk.left = 1
         assert disk.left == 0
-    assert [record.message for record in caplog.records] == ["finished trials are not tidied"] * 3
+    said = [record.message.partition(":") for record in caplog.records]
+    assert [before for before, _, _ in said] == ["finished trials are not tidied"] * 3
+    assert all("No space left" in why for _, _, why in said)
     assert [state for _, _, state in states(made)] == ["done"] * 3

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -346,3 +347,28 @@ def test_a_block_with_one_that_runs_stays_open(store: Store) -> None:
         state = "running" if trial == 500 else "failed"
         store.claim(f"spam/trial/{trial}/0", EMPTY, {"state": state, "point": str(POINT)})
     assert compact(store, study="spam", grace_s=0) == []
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        lambda store: take(store, POINT, study="spam", trial=0, me="m0"),
+        lambda store: report(store, POINT, [1.0], study="spam", trial=0, me="m0"),
+        lambda store: finished(store, SPACE, study="spam"),
+        lambda store: in_flight(store, SPACE, study="spam"),
+        lambda store: abandoned(store, study="spam"),
+        lambda store: trials(store, study="spam"),
+        lambda store: curves(store, study="spam"),
+        lambda store: direction(store, study="spam"),
+        lambda store: next_free(store, study="spam"),
+        lambda store: rescue(store, study="spam", trial=0, me="m0"),
+        lambda store: enqueue(store, POINT, study="spam", me="m0"),
+        lambda store: compact(store, study="spam"),
+    ],
+)
+@pytest.mark.parametrize("none", ["a folder", None])
+def test_what_is_no_store_is_told_how_one_is_opened(
+    word: Callable[[Any], object], none: object
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"store must be .* Store\.open\(place\)"):
+        word(none)

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from entrepot.arguments import shown
 from entrepot.errors import StoreError
+from entrepot.logs import why_of
 from entrepot.store.base import Store
 from entrepot.store.cursor import Cursor
 from entrepot.store.layout import BLOCK_TRIALS, block_of
@@ -260,7 +262,9 @@ class Seen:
             self._store.close_block(self._base, block, records)
         except StoreError as error:  # the records are there and speak as before
             _logger.warning(
-                "a finished block of trials could not be closed",
+                "a finished block of trials of %s could not be closed: %s",
+                shown(self._base),
+                why_of(error),
                 extra={"study": self._base, "block": block, "error": str(error)},
             )
 

@@ -24,6 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from entrepot.arguments import checked_seconds
 from entrepot.errors import ConfigurationError, StoreError, StudyError
+from entrepot.logs import why_of
 from entrepot.store.base import Store
 from entrepot.study.optuna.seen import TRIALS
 from entrepot.study.optuna.slots import Body, body_of, started_now, text_of
@@ -303,7 +304,9 @@ class EntrepotStorage(BaseStorage, BaseHeartbeat):
         except (StoreError, KeyError) as error:
             # Raised, it would end the thread that beats, and the trial with it.
             _logger.warning(
-                "a sign of life could not be written",
+                "a sign of life of trial %s could not be written: %s",
+                trial_id,
+                why_of(error),
                 extra={"trial": trial_id, "store": self._store.url, "error": str(error)},
             )
 

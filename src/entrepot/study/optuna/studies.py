@@ -28,6 +28,7 @@ from optuna.exceptions import DuplicatedStudyError
 from optuna.study import StudyDirection
 
 from entrepot.errors import ClaimUnsettled, StoreError
+from entrepot.logs import why_of
 from entrepot.store.base import Store
 from entrepot.store.cursor import Cursor
 from entrepot.store.identity import new_nonce
@@ -100,7 +101,8 @@ class Studies:
                 self._finish()
             except StoreError as error:  # others may do it, or this one the next time
                 _logger.warning(
-                    "what is left of a deleted study cannot be removed",
+                    "what is left of a deleted study cannot be removed: %s",
+                    why_of(error),
                     extra={"store": self.store.url, "error": str(error)},
                 )
         return [known for id_, known in sorted(self._by_id.items()) if id_ not in self._gone]

@@ -14,7 +14,9 @@ from msgspec import structs
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
+from entrepot.arguments import shown
 from entrepot.errors import EntrepotError
+from entrepot.logs import why_of
 from entrepot.store.base import Store
 from entrepot.store.record import EMPTY
 from entrepot.study.optuna.seen import Seen, next_slot
@@ -163,7 +165,9 @@ class Trials(Seen):
                 self._written.clear()
             except EntrepotError as error:  # the next write of the trial, or its finish, has it too
                 _logger.warning(
-                    "what a trial tries could not be written yet",
+                    "what a trial of %s tries could not be written yet: %s",
+                    shown(self._base),
+                    why_of(error),
                     extra={"study": self._base, "error": str(error)},
                 )
             with self._lock:
