@@ -79,6 +79,25 @@ def tcp(slot_nbytes: int = 64, slots: int = 2, **options: Any) -> TCPMedium:
     return TCPMedium.create(slot_nbytes, slots, **options)
 
 
+class Clock:
+    """The time of a medium's owner, which goes on when the test says so: until then nobody who
+    connects or writes is too slow, however busy the machine is.
+    """
+
+    def __init__(self, medium: TCPMedium) -> None:
+        self._stands_at = time.monotonic()
+        self._goes_since: float | None = None
+        medium._owner_end.clock = self
+
+    def go(self) -> None:
+        """As any clock, from now on."""
+        self._goes_since = time.monotonic()
+
+    def __call__(self) -> float:
+        since = self._goes_since
+        return self._stands_at + (0.0 if since is None else time.monotonic() - since)
+
+
 def slot(medium: TCPMedium, number: int = 0) -> str:
     """The address of an order for that slot."""
     return medium.grant(medium.offset(number), medium.slot_nbytes)

@@ -31,6 +31,7 @@ from entrepot.testing import MediumContract  # noqa: E402
 from tests.unit.mediums.places import place  # noqa: E402
 from tests.unit.mediums.tcp_ends import (  # noqa: E402
     LIMIT_S,
+    Clock,
     RawSupplier,
     lines_of,
     slot,
@@ -321,11 +322,14 @@ def test_an_input_that_is_not_written_keeps_nobody(how: str) -> None:
 
 def test_an_input_that_is_not_written_is_not_waited_for_without_end() -> None:
     with tcp(64, 1, timeout_s=0.3) as medium:
+        clock = Clock(medium)
         given = medium.grant_ahead(0, 64)
         with RawSupplier(medium).line(given) as waiting:
+            clock.go()
             waiting.read(given, 0, 64)
             status, sentence = waiting.answer()
             assert (status, b"not written within 0.3 s" in sentence) == (BUSY, True)
+            Clock(medium)
             medium.filled(0)
             waiting.read(given, 0, 64)
             assert waiting.answer() == (OK, bytes(64))

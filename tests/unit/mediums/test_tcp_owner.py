@@ -30,6 +30,7 @@ from entrepot.mediums.tcp_wire import (
 )
 from tests.unit.mediums.tcp_ends import (
     LIMIT_S,
+    Clock,
     RawSupplier,
     lines_of,
     run,
@@ -68,14 +69,17 @@ def test_garbage_is_hung_up_on_and_changes_nothing(garbage: bytes) -> None:
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_on_a_line_ends_that_line_alone(garbage: bytes) -> None:
-    with tcp(timeout_s=0.3) as medium, attach(slot(medium, 1)) as supplier:
+    with tcp(timeout_s=0.3) as medium:
+        clock = Clock(medium)
         order = slot(medium)
-        with RawSupplier(medium).line(order) as raw:
-            raw.push(garbage)
-            raw.wait_hung_up()
-        until(lambda: lines_of(medium) == 1)
-        supplier.write(64, b"served", 64)
-        assert medium.read(0, 64) == bytes(64)
+        with attach(slot(medium, 1)) as supplier:
+            with RawSupplier(medium).line(order) as raw:
+                clock.go()
+                raw.push(garbage)
+                raw.wait_hung_up()
+            until(lambda: lines_of(medium) == 1)
+            supplier.write(64, b"served", 64)
+            assert medium.read(0, 64) == bytes(64)
 
 
 def test_nothing_is_kept_for_what_a_request_claims() -> None:
@@ -223,28 +227,36 @@ def test_running_out_of_descriptors_is_survived() -> None:
 @pytest.mark.parametrize("op", [WRITE, OFFER])
 def test_a_supplier_that_falls_silent_is_hung_up_on(op: int) -> None:
     with tcp(timeout_s=0.3) as medium:
+        clock = Clock(medium)
         order = slot(medium)
         with RawSupplier(medium).line(order) as raw:
+            clock.go()
             raw.ask(op, order, nbytes=64)
             raw.sock.sendall(bytes(10))
             raw.wait_hung_up()
         until(lambda: lines_of(medium) == 0)
+        Clock(medium)
         with attach(order) as supplier:
             supplier.write(0, b"served", 64, lease=2)
         assert medium.written(0) == 2
 
 
 def test_a_request_that_stops_in_the_middle_is_hung_up_on() -> None:
-    with tcp(timeout_s=0.3) as medium, RawSupplier(medium).line(slot(medium)) as raw:
-        raw.sock.sendall(MAGIC)
-        raw.wait_hung_up()
+    with tcp(timeout_s=0.3) as medium:
+        clock = Clock(medium)
+        with RawSupplier(medium).line(slot(medium)) as raw:
+            clock.go()
+            raw.sock.sendall(MAGIC)
+            raw.wait_hung_up()
 
 
 def test_a_supplier_that_trickles_is_hung_up_on() -> None:
     with tcp(timeout_s=0.2, slowest_nbytes_s=1 << 20) as medium:
+        clock = Clock(medium)
         order = slot(medium)
         with RawSupplier(medium).line(order) as raw:
             raw.offer(order, 64)
+            clock.go()
             began = time.monotonic()
             while lines_of(medium):
                 raw.push(b"x")
@@ -255,19 +267,25 @@ def test_a_supplier_that_trickles_is_hung_up_on() -> None:
 def test_a_supplier_that_does_not_read_is_hung_up_on() -> None:
     nbytes = 64 << 20
     with tcp(nbytes, 1, timeout_s=0.3) as medium:
+        clock = Clock(medium)
         given = medium.grant(0, nbytes, readonly=True)
         with RawSupplier(medium).line(given) as raw:
+            clock.go()
             raw.read(given, 0, nbytes)
             until(lambda: lines_of(medium) == 0)
 
 
 def test_a_connection_that_is_not_used_ends_and_comes_back_by_itself() -> None:
-    with tcp(timeout_s=0.1, idle_s=0.2) as medium, attach(slot(medium)) as supplier:
-        supplier.write(0, b"first", 64)
-        assert lines_of(medium) == 1
-        until(lambda: lines_of(medium) == 0)
-        supplier.write(0, b"again", 64)
-        assert medium.read(0, 5) == b"again"
+    with tcp(timeout_s=0.1, idle_s=0.2) as medium:
+        clock = Clock(medium)
+        with attach(slot(medium)) as supplier:
+            supplier.write(0, b"first", 64)
+            assert lines_of(medium) == 1
+            clock.go()
+            until(lambda: lines_of(medium) == 0)
+            Clock(medium)
+            supplier.write(0, b"again", 64)
+            assert medium.read(0, 5) == b"again"
 
 
 # --- owners that end --------------------------------------------------------------------

@@ -22,6 +22,7 @@ from entrepot.mediums.tcp_wire import (
     WRITE,
 )
 from tests.unit.mediums.tcp_ends import (
+    Clock,
     RawSupplier,
     lines_of,
     row_of,
@@ -171,7 +172,9 @@ def test_a_row_that_stops_is_hung_up_on() -> None:
         orders = [slot(medium, number) for number in range(2)]
         row = row_of([(orders[0], 0, b"x" * 64), (orders[1], 64, b"y" * 64)])
         for part in (57, 100, 168, 200, len(row) - 1):
+            clock = Clock(medium)
             with RawSupplier(medium).line(orders[0]) as raw:
+                clock.go()
                 raw.push(row[:part])
                 raw.wait_hung_up()
         until(lambda: lines_of(medium) == 0)

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -21,6 +22,7 @@ from entrepot.errors import (
     MediumTimeout,
 )
 from entrepot.mediums import Attachments, Medium, attach, tcp_supplier
+from entrepot.mediums.tcp_attachment import TCPAttachment
 from entrepot.mediums.tcp_supplier import IDLE_LINES
 from entrepot.mediums.tcp_wire import (
     ANSWER,
@@ -29,6 +31,7 @@ from entrepot.mediums.tcp_wire import (
     OK,
     REQUEST,
 )
+from entrepot.settings import SupplierSettings
 from tests.unit.mediums.tcp_ends import (
     LIMIT_S,
     lines_of,
@@ -106,16 +109,20 @@ def test_a_kept_connection_that_is_dead_is_made_anew() -> None:
 
 def test_what_is_not_used_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tcp_supplier, "LOOK_S", 0.0)
-    settings = short(tcp_idle_s=0.2)
+    now = time.monotonic()
 
     def attach_so(address: str) -> Medium:
-        return attach(address, settings=settings)
+        made = attach(address)
+        assert isinstance(made, TCPAttachment)
+        made._lines.terms = replace(made._lines.terms, clock=lambda: now)
+        return made
 
     with tcp() as medium, Attachments(4, attach=attach_so) as attachments:
         attachments.get(slot(medium)).write(0, b"x", 64)
         assert attachments.drop_gone() == 0
         assert lines_of(medium) == 1
-        until(lambda: attachments.drop_gone() == 1)
+        now += SupplierSettings().tcp_idle_s
+        assert attachments.drop_gone() == 1
         until(lambda: lines_of(medium) == 0)
         attachments.get(slot(medium)).write(0, b"again", 64)
         assert medium.read(0, 5) == b"again"
@@ -287,11 +294,12 @@ def test_a_sentence_that_is_no_text_is_shown_all_the_same() -> None:
         supplier.write(0, b"x", 64)
 
 
-def test_a_port_that_nobody_has() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(MediumGone, match="nothing listens"):
-        attach(f"tcp:127.0.0.1:{port}/{'0' * 32}")
+def test_a_port_at_which_nobody_listens() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # so that nobody else begins to
+        port = taken.getsockname()[1]
+        with pytest.raises(MediumGone, match="nothing listens"):
+            attach(f"tcp:127.0.0.1:{port}/{'0' * 32}")
 
 
 def test_a_name_that_leads_nowhere() -> None:
