@@ -1,4 +1,4 @@
-"""Ports that nobody gets by chance, and that no two tests have at once, whatever process they are in.
+"""Ports that nobody gets by chance, and that no two tests have at once, in whatever process.
 
 A server that comes back to its port after a while finds it taken where the kernel has given it to
 somebody's connection meanwhile; so these are of those that it gives to nobody who does not ask. And
@@ -12,7 +12,7 @@ import random
 import socket
 
 FIRST_PORT, LAST_PORT = 11_000, 19_999
-"""Below those that Linux gives to connections. Others are of `tests.integration.market_processes`."""
+"""Below those that Linux gives to connections."""
 
 
 class NoPort(RuntimeError):

@@ -16,6 +16,7 @@ from entrepot.settings import BrokerSettings
 from tests.peer.generator import Generator
 from tests.peer.process import LineProcess
 from tests.peer.raw import RawClient, RawSupplier, RawV1, canary, stats
+from tests.peer.waiting import LIMIT_S
 
 NBYTES = 64
 LOCAL = "tcp://127.0.0.1:*"
@@ -32,16 +33,19 @@ class Market:
 
     def client(self, slots: int = 8, **options: Any) -> Client:
         medium = ShmMedium.create(slot_nbytes=NBYTES, slots=slots)
+        options = {"timeout_s": LIMIT_S} | options
         return self._stack.enter_context(Client(self.broker.frontend, medium, **options))
 
     def supplier(
         self, function: Callable[[str], bytes], *patterns: str, **options: Any
     ) -> Supplier:
+        """One that the broker knows."""
         supplier = Supplier(self.broker.backend, dict.fromkeys(patterns, function), **options)
         self._stack.enter_context(supplier)
         if isinstance(function, Generator):
             self._stack.callback(function.release)
         supplier.start()
+        supplier.wait_registered(LIMIT_S)
         return supplier
 
     def process(self) -> LineProcess:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import re
 import select
 import shutil
@@ -29,16 +28,13 @@ from entrepot.mediums import filesystem, shm
 from tests.integration.market_hosts import Host, Hosts
 from tests.integration.market_products import Made
 from tests.integration.market_proxy import Proxy
+from tests.peer import raw
 from tests.peer.process import CHECKOUT, LineProcess, ProcessFailed
-from tests.peer.raw import RawClient
 from tests.peer.waiting import LIMIT_S, until, until_stopped
+from tests.ports import Ports
 
 START_S = 60.0
 """How long the library may take to load on a busy machine."""
-
-FIRST_PORT, LAST_PORT = 20_000, 29_999
-"""Ports that the kernel gives to nobody who does not ask for them: a broker comes back to its own
-after a while."""
 
 
 # --- processes --------------------------------------------------------------------------
@@ -217,7 +213,7 @@ class Market:
             self.frontend, self.backend = f"ipc://{self.folder}/f", f"ipc://{self.folder}/b"
         else:
             address = "127.0.0.1" if hosts is None else hosts.near.address
-            self.frontend, self.backend = (f"tcp://{address}:{free_port()}" for _ in range(2))
+            self.frontend, self.backend = (f"tcp://{address}:{port}" for port in self.ports(2))
 
     # --- parties ------------------------------------------------------------------------
 
@@ -263,6 +259,12 @@ class Market:
         with host.entered():
             return self._stack.enter_context(Proxy(endpoint, host.address))
 
+    def ports(self, count: int) -> list[int]:
+        """Ports that are this market's until it ends: a broker comes back to its own."""
+        ports = Ports(count)
+        self._stack.callback(ports.close)
+        return ports.numbers
+
     def file_of(self, client: Party) -> Path:
         """The file that the client's products are in, if its medium has one."""
         _, _, name = client.ask("medium").partition(":")
@@ -304,11 +306,7 @@ class Market:
         with ExitStack() as stack:
             if self._here is not None:
                 stack.enter_context(self._here.entered())
-            watcher = stack.enter_context(RawClient(self.frontend))
-            watcher.hello()
-            figures: dict[str, Any] = watcher.ask(b"STATS")["stats"]
-            watcher.send(b"GOODBYE")
-            return figures
+            return raw.stats(self.frontend)
 
     def until(
         self, holds: Callable[[dict[str, Any]], object], limit_s: float = LIMIT_S
@@ -373,18 +371,6 @@ def _of_its_own(said: str) -> list[str]:
     ]
 
 
-def free_port() -> int:
-    """A port that nobody has now, and that nobody gets by chance later."""
-    while True:
-        port = random.randint(FIRST_PORT, LAST_PORT)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-
-
 def names(prefix: str, count: int) -> list[str]:
     """Product ids that differ from those of another prefix."""
     return [f"{prefix}/{number}" for number in range(count)]
@@ -433,7 +419,6 @@ __all__ = [
     "Party",
     "ProcessFailed",
     "Proxy",
-    "free_port",
     "held_by",
     "names",
     "served_by",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from entrepot.settings import SupplierSettings
 from tests.integration.market_products import Made, make
 from tests.integration.party_base import resources
 from tests.integration.party_breakpoint import Breakpoint
+from tests.peer.waiting import until
 
 
 class SupplierParty:
@@ -26,6 +28,7 @@ class SupplierParty:
     :param batch: make so many in one call, one after the other.
     :param many: so many suppliers, each in a thread of its own, for crowds.
     :param note: remember what was asked for, for :meth:`calls`.
+    :param gate: a FIFO, for ``gil``: held as long as said, and until something is written there.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class SupplierParty:
         batch: int | None = None,
         many: int = 0,
         note: bool = True,
+        gate: str = "",
         **settings: Any,
     ) -> None:
         self._name = name
@@ -58,7 +62,7 @@ class SupplierParty:
             "until-drained": lambda _: self._over.wait(),
             "die": lambda _: os._exit(7),
             "slow": lambda seconds: time.sleep(float(seconds)),
-            "gil": hold_the_gil,
+            "gil": partial(hold_the_gil, gate),
             "raise": self._refuse,
             "complain": self._complain,
         }
@@ -97,9 +101,10 @@ class SupplierParty:
         self._over.set()
 
     def registered(self) -> None:
-        """Return once the broker has taken the patterns."""
+        """Return once the broker has taken the patterns, and SIGTERM is the supplier's."""
         for one in (self._supplier, *self._others):
             one.wait_registered(60)
+        until(self.hears)
 
     def hears(self) -> bool:
         """Whether SIGTERM is the supplier's own to handle by now."""
@@ -200,6 +205,20 @@ MISSTATED: dict[str, Callable[[int], Any]] = {
 """What a function that filled a slot of ``nbytes`` says of how much it filled."""
 
 
-def hold_the_gil(seconds: str) -> None:
+class _Polled(ctypes.Structure):
+    """C's ``struct pollfd``."""
+
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def hold_the_gil(gate: str, seconds: str) -> None:
     """As a C extension does that computes without letting go."""
-    ctypes.PyDLL(None).poll(None, 0, int(float(seconds) * 1000))
+    poll = ctypes.PyDLL(None).poll
+    descriptor = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        poll(None, 0, int(float(seconds) * 1000))
+        polled = _Polled(descriptor, select.POLLIN)
+        while not poll(ctypes.byref(polled), 1, -1):
+            pass
+    finally:
+        os.close(descriptor)

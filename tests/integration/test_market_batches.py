@@ -78,7 +78,7 @@ def test_told_to_end_it_finishes_the_call_and_the_rest_goes_to_others(market: Ma
     assert {made[1] for made in client.ask("take", products=HELD)} == {"leaving"}
     assert leaving.ended() == 0
     check_served(served_by(client), HELD + rest)
-    stats = market.stats()
+    stats = market.until(lambda stats: stats["suppliers"]["connected"] == 1)
     assert (set(stats["dropped"]), stats["orders"]["failed"]) == ({"left"}, 0)
     assert client.ask("figures")["retired"] == 0
 

@@ -268,6 +268,7 @@ def test_a_slow_way(market: Market, hosts: Hosts, far: str) -> None:
     assert ends.client.ask("figures")["reconnects"] == 0
 
 
+@given_settings(**SWIFT | {"max_order_attempts": 1000, "max_order_losses": 1000})
 def test_a_way_that_is_too_slow_for_products(market: Market, hosts: Hosts) -> None:
     """A transfer that would take for ever is given up, and the order goes to who is nearer."""
     client = market.client(slot_nbytes=LARGE_NBYTES)
@@ -320,6 +321,7 @@ def test_a_client_behind_another_address_than_it_binds(
     assert client.ask("figures")["corrupt"] == 0
 
 
+@given_settings(**PATIENT)
 def test_a_client_that_advertises_where_it_is_not(market: Market, hosts: Hosts) -> None:
     """The order fails, and says which place was tried."""
     market.supplier(name="s", host=hosts.far, tcp_timeout_s=0.5)

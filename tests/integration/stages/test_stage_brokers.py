@@ -16,8 +16,8 @@ from entrepot.market.client import Client
 from entrepot.mediums import ShmMedium, TCPMedium
 from entrepot.settings import BrokerSettings
 from entrepot.stages import TorchStage, TorchStageServer
-from tests.integration.market_processes import free_port
 from tests.peer.waiting import until
+from tests.ports import Ports
 from tests.unit.stages.cuts import activations, build_middle, same_weights
 
 SWIFT = BrokerSettings(beat_s=0.1)
@@ -78,9 +78,11 @@ def test_a_broker_that_restarts_in_the_middle_of_each_call(medium: str) -> None:
         module = Gated(build_middle(config)[0])
         return module, GatedOptimizer(module.parameters(), config["lr"])
 
-    ends = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
     create = ShmMedium.create if medium == "shm" else TCPMedium.create
     with ExitStack() as stack:
+        ports = Ports(2)
+        stack.callback(ports.close)
+        ends = [f"tcp://127.0.0.1:{port}" for port in ports.numbers]
         broker = Broker(*ends, settings=SWIFT)
         broker.start()
         server = stack.enter_context(TorchStageServer(ends[1], "middle", build))
