@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from prometheus_client.exposition import choose_encoder
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from entrepot import __version__
 from entrepot.errors import ConfigurationError
@@ -28,6 +29,8 @@ from entrepot.sidecar.studies import StoreWatch
 from entrepot.store.opening import check_url, open_store
 
 PROBES = ("/healthz", "/readyz")
+EVENTS = "/api/v1/events"
+
 LOOK_ATTEMPTS = 2
 """How often a look at a bucket that does not answer is tried before that is said."""
 
@@ -40,6 +43,21 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+
+
+class HeadAsGet:
+    """What can be asked for with GET can be with HEAD; the server leaves the body out.
+
+    But for the stream of news, which never ends.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD" and scope["path"] != EVENTS:
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
 
 
 def watches_of(settings: Settings) -> tuple[MarketWatch, StoreWatch | None]:
@@ -141,13 +159,11 @@ def create_app(
         response.headers.update(_HEADERS)
         return response
 
-    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["probes"], response_class=PlainTextResponse)
     async def healthz() -> str:
         """Whether the process is alive; asks nobody."""
         return "ok\n"
 
-    @app.head("/readyz", include_in_schema=False)
     @app.get(
         "/readyz",
         tags=["probes"],
@@ -161,13 +177,13 @@ def create_app(
             return PlainTextResponse("ok\n")
         return PlainTextResponse(f"the broker does not answer: {seen.why}\n", 503)
 
-    @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
     def metrics(request: Request) -> Response:
         """For Prometheus."""
         encode, kind = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(registry), headers={"Content-Type": kind})
 
+    app.add_middleware(HeadAsGet)
     app.include_router(routes(market, store, max_listeners=mine.max_listeners, clock=clock))
     app.include_router(pages(market, store, settings, clock))
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

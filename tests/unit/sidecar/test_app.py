@@ -105,6 +105,24 @@ def test_it_is_ready_while_the_broker_answers() -> None:
     assert (answer.status_code, "no answer in 2 s" in answer.text) == (503, True)
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/studies?name=spam", "/api/v1/stats", "/api/v1/studies", "/metrics"]
+)
+def test_whoever_asks_for_the_head_gets_that(store: MemoryStore, path: str) -> None:
+    """``curl -I``, and what watches whether a page is there."""
+    asked = client(watch(figures()), seen(store))
+    got, head = asked.get(path), asked.head(path)
+    assert (head.status_code, head.text) == (got.status_code, "") == (200, "")
+    for name in ("content-type", "content-security-policy"):
+        assert head.headers[name] == got.headers[name]
+    assert asked.head("/nowhere").status_code == 404
+    assert asked.post(path).status_code == 405
+
+
+def test_the_head_of_news_that_never_end_is_refused() -> None:
+    assert client(watch(figures())).head("/api/v1/events").status_code == 405
+
+
 # --- metrics ----------------------------------------------------------------------------
 
 
