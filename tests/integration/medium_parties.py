@@ -3,17 +3,20 @@
     python -m tests.integration.medium_parties ENDPOINT NAME NOTES VALUE
 
 It makes products of ``nbytes:number`` full of its own byte value. One called ``held:nbytes`` it
-makes only after ``NOTES/go`` is there, having said so with ``NOTES/NAME-holds``.
+makes only after ``NOTES/go`` is there, having said so with ``NOTES/NAME-holds``. Where there is a
+``NOTES/NAME-breaks``, it does likewise in the middle of writing what it returned.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from pathlib import Path
 
 from entrepot import Supplier
 from entrepot.market.work import Work
+from tests.integration.party_breakpoint import Breakpoint
 
 GIVE_UP_S = 60.0
 
@@ -34,10 +37,31 @@ def _shape(product_id: str, given: bytes) -> tuple[bytes, int]:
     return (f"{product_id} ".encode() + given)[:nbytes], nbytes
 
 
+class Go(threading.Event):
+    """Is set once ``NOTES/go`` is there; says that somebody waits for it."""
+
+    def __init__(self, notes: Path, name: str) -> None:
+        super().__init__()
+        self._go = notes / "go"
+        self._holds = notes / f"{name}-holds"
+
+    def wait(self, timeout: float | None = GIVE_UP_S) -> bool:
+        self._holds.touch()
+        deadline = time.monotonic() + (timeout or 0)
+        while not self._go.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return True
+
+
 def serve(endpoint: str, name: str, notes: Path, value: int) -> None:
     """Until the broker, or a signal, ends it; then say what it made."""
 
+    go = Go(notes, name)
+    breakpoint = Breakpoint(go)
+
     def make(product_id: str) -> bytes:
+        if (notes / f"{name}-breaks").exists():
+            breakpoint.arm("within")
         return content(product_id, value)
 
     def fill(work: Work, out: memoryview) -> int:
@@ -50,10 +74,7 @@ def serve(endpoint: str, name: str, notes: Path, value: int) -> None:
 
     def hold(product_id: str) -> bytes:
         made = content(product_id, value)
-        (notes / f"{name}-holds").touch()
-        deadline = time.monotonic() + GIVE_UP_S
-        while not (notes / "go").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        go.wait()
         return made
 
     supplier = Supplier(

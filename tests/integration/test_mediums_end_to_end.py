@@ -68,16 +68,16 @@ def make(request: pytest.FixtureRequest, root: Path) -> Make:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    """One that takes a supplier that is silent for a second for dead."""
-    settings = BrokerSettings(beat_s=0.2, suspect_s=0.5, dead_s=1.0, reconnect_grace_s=0.1)
+def hasty_broker(tmp_path: Path) -> Iterator[Broker]:
+    """One that takes a supplier that is silent for two seconds for dead."""
+    settings = BrokerSettings(beat_s=0.2, suspect_s=0.5, dead_s=2.0, reconnect_grace_s=0.1)
     with Broker(f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/back", settings=settings) as running:
         yield running
 
 
 @pytest.fixture
-def patient_broker(tmp_path: Path) -> Iterator[Broker]:
-    """One for suppliers that are silent while they make something large."""
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """One for suppliers that are silent while they make something large, or the machine is busy."""
     settings = BrokerSettings(beat_s=0.2, suspect_s=2.0, dead_s=5.0)
     with Broker(f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/back", settings=settings) as running:
         yield running
@@ -185,20 +185,20 @@ def test_several_suppliers_serve_one_client(make: Make, broker: Broker, tmp_path
 
 
 def test_a_supplier_that_was_thought_dead_and_writes_late(
-    make: Make, broker: Broker, tmp_path: Path
+    make: Make, hasty_broker: Broker, tmp_path: Path
 ) -> None:
     """It is stopped before it writes, another serves its order, and then it goes on."""
     nbytes = 200_000
     name = f"held:{nbytes}"
     with (
-        supplier(broker, "zombie", 1, tmp_path) as zombie,
-        Client(broker.frontend, make(nbytes, 2)) as client,
+        supplier(hasty_broker, "zombie", 1, tmp_path) as zombie,
+        Client(hasty_broker.frontend, make(nbytes, 2)) as client,
     ):
         fences = client.medium.fences
         order = client.order(name)
         until((tmp_path / "zombie-holds").exists)
         zombie.send_signal(signal.SIGSTOP)
-        with supplier(broker, "heir", 2, tmp_path):
+        with supplier(hasty_broker, "heir", 2, tmp_path):
             until((tmp_path / "heir-holds").exists)  # the order has moved
             figures = client.figures()
             assert figures["retired"] == (0 if fences else 1)
@@ -216,24 +216,25 @@ def test_a_supplier_that_was_thought_dead_and_writes_late(
             assert client.figures()["unexpected"] == 0
 
 
-def test_a_supplier_that_stops_in_the_middle_of_writing(
-    patient_broker: Broker, tmp_path: Path
-) -> None:
+def test_a_supplier_that_stops_in_the_middle_of_writing(broker: Broker, tmp_path: Path) -> None:
     """Over TCP there is one slot, half of it the zombie's; the order takes it over at once."""
     nbytes = 128 << 20
     name = f"{nbytes}:1"
     with (
-        supplier(patient_broker, "zombie", 1, tmp_path) as zombie,
-        Client(patient_broker.frontend, TCPMedium.create(nbytes, 1)) as client,
+        supplier(broker, "zombie", 1, tmp_path) as zombie,
+        Client(broker.frontend, TCPMedium.create(nbytes, 1)) as client,
     ):
         window = client.medium.view(0, nbytes)
+        (tmp_path / "zombie-breaks").touch()
         order = client.order(name)
+        until((tmp_path / "zombie-holds").exists)
         until(lambda: window[100_000])
         zombie.send_signal(signal.SIGSTOP)
-        assert not window[-1], "it was too fast to be stopped"
-        with supplier(patient_broker, "heir", 2, tmp_path):
+        assert not window[-1]
+        with supplier(broker, "heir", 2, tmp_path):
             with order.result(LIMIT_S) as product:
                 assert (product.data[100_000], product.data[-1]) == (2, 2)
+                (tmp_path / "go").touch()
                 zombie.send_signal(signal.SIGCONT)
                 assert finish(zombie) == (0, 1)
                 assert window == content(name, 2)
