@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import random
 import socket
+from types import TracebackType
+from typing import Self
 
 FIRST_PORT, LAST_PORT = 11_000, 19_999
 """Below those that Linux gives to connections."""
@@ -39,10 +41,26 @@ class Ports:
         self.close()
         raise NoPort(f"there are no {count} free ports from {FIRST_PORT} to {LAST_PORT}")
 
+    @property
+    def endpoints(self) -> list[str]:
+        """For brokers that come back to them."""
+        return [f"tcp://127.0.0.1:{number}" for number in self.numbers]
+
     def close(self) -> None:
         """Let others have them."""
         for name in self._names:
             name.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 def _reserved(port: int) -> socket.socket | None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from http.client import HTTPResponse
 from pathlib import Path
@@ -23,6 +24,7 @@ from entrepot.study import Space, report, take
 from entrepot.study.closing import compact
 from tests.integration.cli_terminals import Command, Terminals
 from tests.peer.waiting import until
+from tests.ports import Ports
 
 SPACE = Space().real("lr", 0.0, 1.0)
 QUICK = ("--log-level", "info", "--json", "--port", "0")
@@ -67,6 +69,13 @@ def sidecar(terminals: Terminals, *arguments: str) -> tuple[Command, str]:
 
 
 @pytest.fixture
+def ends() -> Iterator[list[str]]:
+    """Where a broker comes back to."""
+    with Ports(2) as ports:
+        yield ports.endpoints
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
@@ -104,12 +113,13 @@ def test_a_signal_ends_it_in_order(terminals: Terminals, number: signal.Signals)
 
 
 def test_whatever_is_gone_is_said_and_comes_back_by_itself(
-    terminals: Terminals, folder: str, tmp_path: Path
+    terminals: Terminals, folder: str, tmp_path: Path, ends: list[str]
 ) -> None:
-    free = "tcp://127.0.0.1:0"
-    broker = terminals.start("broker", "--frontend", free, "--backend", free, "--json")
-    where = broker.event("listening")
-    command, url = sidecar(terminals, "--frontend", where["frontend"], "--store", folder)
+    frontend, backend = ends
+    line = ("broker", "--frontend", frontend, "--backend", backend, "--json")
+    broker = terminals.start(*line)
+    broker.event("listening")
+    command, url = sidecar(terminals, "--frontend", frontend, "--store", folder)
     until(lambda: get(f"{url}/readyz")[0] == 200)
     until(lambda: "cannot be read" in get(f"{url}/")[1])  # there is no store yet
     assert get(f"{url}/healthz") == (200, "ok\n")
@@ -121,10 +131,8 @@ def test_whatever_is_gone_is_said_and_comes_back_by_itself(
     with Store(folder, durable=False) as store:
         ran(store, 0)
     until(lambda: metric(url, "entrepot_store_up") == 1.0)
-    again = terminals.start(
-        "broker", "--frontend", where["frontend"], "--backend", where["backend"], "--json"
-    )
-    again.event("listening")
+    until(lambda: said(f"{url}/api/v1/studies")["total"] == 1)
+    terminals.start(*line).event("listening")
     until(lambda: get(f"{url}/readyz")[0] == 200)
     Path(folder).rename(tmp_path / "away")
     until(lambda: metric(url, "entrepot_store_up") == 0.0)

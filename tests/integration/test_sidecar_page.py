@@ -26,8 +26,8 @@ from entrepot.store import Store
 from entrepot.study import Space, report, take
 from tests.integration.needs import lacking
 from tests.peer.waiting import until
+from tests.ports import Ports
 
-ANY = "tcp://127.0.0.1:0"
 SPACE = Space().real("lr", 0.0, 1.0)
 SIZES = (1280, 390)
 SCHEMES = ("light", "dark")
@@ -56,7 +56,8 @@ class Scene:
         self.go = threading.Event()
         self.go.set()
         self.store = Store(folder / "store", durable=False)
-        self.broker = Broker(ANY, ANY)
+        self.ports = Ports(2)
+        self.broker = Broker(*self.ports.endpoints)
         self.broker.start()
         self.client = Client(self.broker.frontend, ShmMedium.create(64, 64))
         self.supplier = Supplier(self.broker.backend, {r"layer_\d+": self.make}, name="teacher")
@@ -92,6 +93,7 @@ class Scene:
         self.supplier.stop()
         self.client.close()
         self.broker.stop()
+        self.ports.close()
         self.store.close()
 
 
@@ -179,10 +181,9 @@ def test_the_page_follows_a_study_to_its_abandoned_trial(browser: Browser, scene
 def test_a_broker_that_is_gone_is_said_and_comes_back(browser: Browser, scene: Scene) -> None:
     with served(scene.settings) as url, opened(browser, url) as page:
         page.get_by_text("answers.").wait_for()
-        frontend, backend = scene.broker.frontend, scene.broker.backend
         scene.broker.stop()
         page.get_by_role("alert").get_by_text("does not answer").wait_for()
-        scene.broker = Broker(frontend, backend)
+        scene.broker = Broker(*scene.ports.endpoints)
         scene.broker.start()
         page.get_by_text("answers.").wait_for()
 

@@ -47,13 +47,23 @@ while os.read(0, 1):
 """
 
 LONG_CALL = """
-import hashlib, os, sys
+import ctypes, os, sys, threading
 from entrepot import Supplier
+
+libc = ctypes.CDLL(None)
+mutex = ctypes.create_string_buffer(64)  # a pthread_mutex_t of zeros
+libc.pthread_mutex_lock(mutex)
+
+def end_the_call():
+    os.read(0, 1)
+    libc.pthread_mutex_unlock(mutex)
 
 def make(work, out):
     os.write(1, b"w")
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 4_000_000)  # a second or more
+    libc.pthread_mutex_lock(mutex)  # which no signal interrupts
     return 0
+
+threading.Thread(target=end_the_call).start()
 
 Supplier(sys.argv[1], {"x": make}, credit=4).run()
 os.write(1, b"e")
@@ -100,6 +110,7 @@ def test_what_is_not_begun_goes_back_while_a_long_call_goes_on() -> None:
         Client(broker.frontend, ShmMedium.create(64, 8)) as client,
         started(LONG_CALL, broker) as child,
     ):
+        assert child.stdin is not None
         assert child.stdout is not None
         try:
             orders = [client.order("x") for _ in range(4)]
@@ -107,7 +118,8 @@ def test_what_is_not_begun_goes_back_while_a_long_call_goes_on() -> None:
             until(lambda: client.stats()["orders"]["in_flight"] == 4)
             child.send_signal(signal.SIGTERM)
             until(lambda: client.stats()["orders"]["queued"] == 3)
-            assert not orders[0].done, "it was long enough"
+            assert not orders[0].done
+            os.write(child.stdin.fileno(), b"x")
             assert read(child.stdout) == b"e"
             assert child.wait(20) == 0
         finally:

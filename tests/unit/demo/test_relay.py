@@ -114,14 +114,14 @@ def test_a_connection_that_is_made_over_a_cut_is_there_after_the_mend(
 
 
 def test_where_nobody_listens_the_connection_ends() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    relay = Relay(port)
-    try:
-        with connected(relay) as near:
-            assert near.recv(1) == b""
-    finally:
-        relay.close()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # so that nobody else begins to
+        relay = Relay(taken.getsockname()[1])
+        try:
+            with connected(relay) as near:
+                assert near.recv(1) == b""
+        finally:
+            relay.close()
 
 
 @pytest.mark.parametrize("cut", [False, True])

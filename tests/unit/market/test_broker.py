@@ -19,6 +19,7 @@ from entrepot.market.broker import Broker, random_leases
 from entrepot.market.supplier import Supplier
 from entrepot.settings import BrokerSettings
 from tests.peer.raw import RawClient, RawSupplier, RawV1, RawV2
+from tests.ports import Ports
 
 ANY = "tcp://127.0.0.1:*"
 Start = Callable[..., Broker]
@@ -486,11 +487,15 @@ def test_a_session_is_not_shared_by_the_two_ports(start: Start) -> None:
 
 
 def test_another_instance_answers_after_a_restart() -> None:
-    with Broker(ANY, ANY) as first:
-        frontend, backend, instance = first.frontend, first.backend, first.instance
-        client = RawClient(frontend)
-        client.hello()
-    with Broker(frontend, backend) as second, client:
+    with Ports(2) as ports:
+        with Broker(*ports.endpoints) as first:
+            client = RawClient(first.frontend)
+            client.hello()
+        _said_by_another(Broker(*ports.endpoints), client, first.instance)
+
+
+def _said_by_another(broker: Broker, client: RawClient, instance: bytes) -> None:
+    with broker as second, client:
         assert second.instance != instance
         assert client.ask(b"STATS")["code"] == "hello_first"
         answer = client.hello(open_orders=["o1"])["hello"]

@@ -41,6 +41,7 @@ from entrepot.mediums import Medium, ShmMedium, TCPMedium, attach
 from entrepot.settings import BrokerSettings, ClientSettings
 from tests.peer.raw import RawClient, RawSupplier
 from tests.peer.waiting import until
+from tests.ports import Ports
 from tests.unit.market.fake_broker import LIMIT_S, Apart, fork_under
 
 ANY = "tcp://127.0.0.1:*"
@@ -1008,13 +1009,15 @@ def test_an_outbox_in_which_a_fast_client_has_no_room_is_refused(
 # --- in whatever order they start, and start again --------------------------------------
 
 
-def free_endpoints() -> tuple[str, str]:
-    with Broker(ANY, ANY) as broker:
-        return broker.frontend, broker.backend
+@pytest.fixture
+def ends() -> Iterator[list[str]]:
+    """Where a broker comes back to."""
+    with Ports(2) as ports:
+        yield ports.endpoints
 
 
-def test_a_broker_that_is_not_there_is_named_in_time(connect: Connect) -> None:
-    frontend, _ = free_endpoints()
+def test_a_broker_that_is_not_there_is_named_in_time(connect: Connect, ends: list[str]) -> None:
+    frontend, _ = ends
     client = connect(endpoint=frontend, timeout_s=0.2)
     for use in (lambda: client.order("a"), client.stats, lambda: next(client.stream("a"))):
         with pytest.raises(BrokerUnavailable, match=frontend):
@@ -1026,9 +1029,9 @@ def test_a_broker_that_is_not_there_is_named_in_time(connect: Connect) -> None:
     "order_of_start", ["client supplier broker", "supplier client broker", "client broker supplier"]
 )
 def test_nothing_needs_an_order_of_start(
-    connect: Connect, apart: Apart, order_of_start: str
+    connect: Connect, apart: Apart, order_of_start: str, ends: list[str]
 ) -> None:
-    frontend, backend = free_endpoints()
+    frontend, backend = ends
     broker = Broker(frontend, backend)
     supplier = Supplier(backend, {".*": str.encode})
     client = connect(endpoint=frontend)
@@ -1048,9 +1051,9 @@ def test_nothing_needs_an_order_of_start(
 
 
 def test_who_waits_is_told_when_the_broker_goes_and_the_order_survives(
-    connect: Connect, apart: Apart
+    connect: Connect, apart: Apart, ends: list[str]
 ) -> None:
-    frontend, backend = free_endpoints()
+    frontend, backend = ends
     client = connect(endpoint=frontend, timeout_s=0.5)
     with Broker(frontend, backend):
         order = client.order("a", timeout_s=LIMIT_S)
@@ -1062,10 +1065,10 @@ def test_who_waits_is_told_when_the_broker_goes_and_the_order_survives(
 
 
 def test_a_broker_that_restarts_under_load_loses_and_doubles_nothing(
-    connect: Connect, apart: Apart
+    connect: Connect, apart: Apart, ends: list[str]
 ) -> None:
     """Orders in progress may be made twice; each is served once, and as what it is."""
-    frontend, backend = free_endpoints()
+    frontend, backend = ends
     made: Counter[str] = Counter()
 
     def make(product_id: str) -> bytes:
@@ -1110,8 +1113,9 @@ def test_a_broker_that_restarts_under_load_loses_and_doubles_nothing(
 
 def test_orders_open_at_a_restart_are_placed_in_slots_that_nobody_was_told_of(
     connect: Connect,
+    ends: list[str],
 ) -> None:
-    frontend, backend = free_endpoints()
+    frontend, backend = ends
     client = connect(slots=4, endpoint=frontend)
     with Broker(frontend, backend), RawSupplier(backend) as old:
         old.ready(".*", credit=4)

@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_all
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,6 +30,7 @@ from entrepot.market import protocol
 from entrepot.market.connection import Connection
 from entrepot.market.protocol import HelloReply, Reply, encode
 from tests.peer.waiting import until
+from tests.ports import Ports
 from tests.unit.market.fake_broker import LIMIT_S, Apart, FakeBroker, fork_under
 
 NOTE = b"NOTE"
@@ -162,8 +165,8 @@ def test_nothing_happens_before_it_is_needed(broker: FakeBroker, connect: Connec
 
 
 def test_a_broker_that_is_not_there_is_named_and_may_come_later(apart: Apart) -> None:
-    with FakeBroker() as gone:
-        endpoint = gone.endpoint
+    ports = Ports(1)
+    (endpoint,) = ports.endpoints
     recorder = Recorder(endpoint, timeout_s=0.2)
     try:
         with pytest.raises(BrokerUnavailable, match=endpoint):
@@ -176,6 +179,7 @@ def test_a_broker_that_is_not_there_is_named_and_may_come_later(apart: Apart) ->
             assert recorder.connection.reconnects == 0
     finally:
         recorder.connection.close()
+        ports.close()
 
 
 def test_an_endpoint_that_cannot_be_is_refused(apart: Apart) -> None:
@@ -262,7 +266,8 @@ def test_a_session_is_resumed_only_by_the_broker_that_had_it(
 
 def test_a_closed_connection_is_noticed_at_once(apart: Apart) -> None:
     """Also by who sleeps on it, each time. The next beat, like the silence, is far away."""
-    broker = FakeBroker()
+    ports = Ports(1)
+    broker = FakeBroker(*ports.endpoints)
     recorder = Recorder(broker.endpoint)
     try:
         waiting = apart(recorder.open_and_wait, 1)
@@ -270,13 +275,14 @@ def test_a_closed_connection_is_noticed_at_once(apart: Apart) -> None:
         for _ in range(3):
             until(lambda: recorder.connection._turns.led)
             broker.close()
-            broker = FakeBroker(broker.endpoint)
+            broker = FakeBroker(*ports.endpoints)
             assert broker.greet()["session"] == recorder.session
         broker.say(NOTE, {"n": 1})
         assert waiting.result(LIMIT_S)
     finally:
         recorder.connection.close()
         broker.close()
+        ports.close()
 
 
 def test_a_silent_broker_is_greeted_again(
@@ -357,15 +363,20 @@ def test_each_of_many_threads_gets_what_it_waits_for(
         assert not any(waiting[later].done() for later in waiting if later not in recorder.notes)
 
 
+def leads_or_is_done(recorder: Recorder, leader: Future[bool]) -> bool:
+    return recorder.connection._turns.led or leader.done()
+
+
 def test_a_leader_that_gives_up_leaves_the_socket_to_another(
     broker: FakeBroker, connect: Connect, apart: Apart
 ) -> None:
     recorder = connected(broker, connect, apart)
-    while True:  # on a busy machine one may have given up before another is seen to follow
+    leader: Future[bool] | None = None
+    while (
+        leader is None or leader.done()
+    ):  # on a busy machine one may give up before it is seen to lead
         leader = apart(recorder.wait_note, 1, 0.3)
-        until(lambda: recorder.connection._turns.led or leader.done())
-        if not leader.done():
-            break
+        until(partial(leads_or_is_done, recorder, leader))
     follower = apart(recorder.wait_note, 2)
     assert leader.result(LIMIT_S) is False
     broker.say(NOTE, {"n": 2})
@@ -417,8 +428,8 @@ def test_an_interrupt_leaves_the_connection_usable(
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
+        apart(interrupt_the_leader)
         with pytest.raises(Interrupted):
-            apart(interrupt_the_leader)
             recorder.wait_note(1)
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,15 @@ NAMES = 1000
 TIMEOUT_S = 100.0
 
 
-def race(path: Path, *options: str) -> None:
+def race(folder: Path, *options: str) -> None:
+    """Until there was one: on a busy machine one may have claimed all before the others begin."""
+    for number in count():
+        if raced(folder / str(number), *options) > 1:
+            return
+
+
+def raced(path: Path, *options: str) -> int:
+    """How many of the processes won anything."""
     calls = NoLinks() if "no-links" in options else Calls()
     with FolderStore(path, calls=calls), ExitStack() as stack:
         racers = [
@@ -56,12 +65,12 @@ def race(path: Path, *options: str) -> None:
         assert {int(each.name.split("/")[2]): each.meta["who"] for each in records} == told
         assert store.skipped.faults == {}
     assert list((path / "tmp").iterdir()) == []
-    assert sum(bool(theirs) for theirs in won) > 1, "there was no race"
+    return sum(map(bool, won))
 
 
 @pytest.mark.parametrize("options", [("links",), ("no-links",)], ids="".join)
 def test_one_winner_each(tmp_path: Path, options: tuple[str, ...]) -> None:
-    race(tmp_path / "store", *options)
+    race(tmp_path, *options)
 
 
 @pytest.mark.soak
@@ -74,4 +83,4 @@ def test_one_winner_each(tmp_path: Path, options: tuple[str, ...]) -> None:
 def test_one_winner_each_again_and_again(
     tmp_path: Path, options: tuple[str, ...], run: int
 ) -> None:
-    race(tmp_path / "store", *options)
+    race(tmp_path, *options)

@@ -200,8 +200,8 @@ def test_a_silent_trial_is_rescued_with_its_point_and_its_checkpoint() -> None:
 
 def test_a_long_epoch_beats_and_is_not_rescued() -> None:
     store = MemoryStore()
-    made = study(store, stale=0.4)
-    eager = study(store.view(), me="m1", stale=0.4)
+    made = study(store, stale=1.0)
+    eager = study(store.view(), me="m1", stale=1.0)
     for trial in made.work(trials=1):
         with trial:
             trial.report(1.0)

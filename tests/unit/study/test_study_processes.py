@@ -19,25 +19,29 @@ import os, sys, time
 from entrepot.store import Store
 from entrepot.study import Sampler, Space, Study
 space = Space().real("lr", 1e-4, 1.0, log=True).choice("opt", ["adam", "sgd"])
-url, me, budget, stale, slow = sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])
+url, me, budget, stale, slow, least = sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])
 study = Study(Store.open(url, durable=False), "spam", space, Sampler.sobol(0), me=me, stale=stale)
 for trial in study.work(trials=int(budget)):
     with trial:
         trial.report(1.0)
+        while len({one.meta.who for one in study.trials()}) < least:
+            time.sleep(0.005)  # the others have not begun
         time.sleep(slow)
         trial.report(trial.point["lr"])
 """
 
 
-def worker(url: str, me: str, budget: int, stale: float, slow: float) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WORKER, url, me, str(budget), str(stale), str(slow)]
-    )
+def worker(
+    url: str, me: str, budget: int, stale: float, slow: float, least: int = 1
+) -> subprocess.Popen[bytes]:
+    """:param least: workers that have begun before the first trial of any of them ends."""
+    numbers = map(str, (budget, stale, slow, least))
+    return subprocess.Popen([sys.executable, "-c", WORKER, url, me, *numbers])
 
 
 def test_four_processes_try_what_one_would_and_each_trial_once(tmp_path: Path) -> None:
     store = Store(tmp_path / "store", durable=False)
-    workers = [worker(store.url, f"m{number}", 200, 3600, 0.0) for number in range(4)]
+    workers = [worker(store.url, f"m{number}", 200, 3600, 0.0, 2) for number in range(4)]
     assert [one.wait(100) for one in workers] == [0] * 4
     found = trials(store, study="spam")
     assert [one.trial for one in found] == list(range(200))
