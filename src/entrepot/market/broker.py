@@ -208,7 +208,8 @@ class Broker:
             self._desk.apply(ev.Paused(slept_s))
         due = min(self._beat_at, self._ledger.wake_at(now))
         if now >= due:
-            self._desk.apply(ev.Ticked())
+            # By the look at the clock that says how long it stood still: it may again meanwhile.
+            self._desk.apply(ev.Ticked(), now)
             if now >= self._beat_at:
                 self._beat_at = now + self._settings.beat_s
                 self._post.beat()

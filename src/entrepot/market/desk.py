@@ -80,9 +80,9 @@ class Desk:
         self._read_client_hello = p.reader(p.ClientHello)
         self._read_supplier_hello = p.reader(p.SupplierHello)
 
-    def apply(self, event: ev.Event) -> list[ev.Effect]:
-        """Tells the ledger, and sends what follows."""
-        effects = self._ledger.apply(event, self._clock())
+    def apply(self, event: ev.Event, now: float | None = None) -> list[ev.Effect]:
+        """Tells the ledger, as of ``now`` by default, and sends what follows."""
+        effects = self._ledger.apply(event, self._clock() if now is None else now)
         self._post.carry_out(effects)
         while self._post.slow:
             session = self._post.slow.pop()

@@ -67,6 +67,28 @@ def test_a_broker_that_stood_still() -> None:
         client.fulfilled("o1")
 
 
+def test_a_broker_that_stands_still_at_any_step() -> None:
+    """Also when it has looked at the clock, and not yet at who was silent."""
+    looks = count()
+
+    def clock() -> float:
+        return time.monotonic() + 100 * (next(looks) // 5)
+
+    settings = BrokerSettings(beat_s=0.02, dead_s=50, suspect_s=50)
+    with (
+        Broker(ANY, ANY, settings=settings, clock=clock) as broker,
+        RawClient(broker.frontend) as client,
+        RawSupplier(broker.backend) as supplier,
+    ):
+        client.hello()
+        supplier.ready("a")
+        for _ in range(30):
+            client.wait_for(b"HEARTBEAT")
+        stats = client.ask(b"STATS")["stats"]
+        assert (stats["dropped"], stats["suppliers"]["suspect"]) == ({}, 0)
+        assert stats["suppliers"]["connected"] == 1
+
+
 def test_a_pause_of_the_broker_is_nobodys_absence() -> None:
     """Who was away when it stood still has as long as before to come back, and no longer."""
     ledger = Ledger(BrokerSettings(reconnect_grace_s=2, client_grace_s=2), count(1).__next__)
