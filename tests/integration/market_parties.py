@@ -50,8 +50,8 @@ class BrokerParty:
 
 # --- a process --------------------------------------------------------------------------
 
-SETTLE_S = 5.0
-"""How long threads may take to end."""
+SETTLE_S = 20.0
+"""How long threads may take to end on a busy machine."""
 
 LEFT_SOMETHING = 3
 """Exit code of a party that has not let go of all that it took."""

@@ -381,6 +381,15 @@ def served_by(*clients: Party) -> list[Made]:
     return [Made(*made) for client in clients for made in client.ask("served")]
 
 
+def acquainted(client: Party, *suppliers: str) -> list[str]:
+    """Has each of these, which alone makes what its name begins, serve the client: it has attached
+    to its medium then. Returns what was ordered."""
+    ordered = [f"{supplier}:{client.ask('medium')}" for supplier in suppliers]
+    client.ask("order", products=ordered)
+    client.ask("take", products=ordered)
+    return ordered
+
+
 def held_by(*parties: Party) -> list[dict[str, int]]:
     """What each holds of descriptors, threads and segments."""
     return [party.ask("resources") for party in parties]
@@ -419,6 +428,7 @@ __all__ = [
     "Party",
     "ProcessFailed",
     "Proxy",
+    "acquainted",
     "held_by",
     "names",
     "served_by",

@@ -15,6 +15,7 @@ import pytest
 from tests.integration.market_processes import (
     Market,
     Nursery,
+    acquainted,
     held_by,
     names,
     served_by,
@@ -44,8 +45,12 @@ def test_a_broker_that_is_killed_again_and_again_under_load(market: Market) -> N
     Those that were told of before are let go of by everybody.
     """
     market.start_broker()
-    suppliers = [market.supplier(name=name, credit=4, in_place=name == "t") for name in "st"]
+    suppliers = [
+        market.supplier(f"{name}:.*|[ab]/.*", name=name, credit=4, in_place=name == "t")
+        for name in "st"
+    ]
     clients = [market.client(name=name) for name in "ab"]
+    first = [product for client in clients for product in acquainted(client, "s", "t")]
     for client, name in zip(clients, "ab", strict=True):
         client.ask("stream", products=names(name, 700))
     for turn in range(1, 6):
@@ -53,8 +58,8 @@ def test_a_broker_that_is_killed_again_and_again_under_load(market: Market) -> N
         if turn == 1:
             before = held_by(*suppliers, *clients)
         restart(market)
-    until_progress(700, *clients)
-    check_served(served_by(*clients), names("a", 700) + names("b", 700))
+    until_progress(702, *clients)
+    check_served(served_by(*clients), [*first, *names("a", 700), *names("b", 700)])
     for client in clients:
         figures = client.ask("figures")
         assert figures["restarted"] >= 1
