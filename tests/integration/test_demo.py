@@ -270,7 +270,7 @@ def test_its_page_shows_it_as_it_happens_and_stays_until_ctrl_c(demo: Demo, fold
     until(lambda: asked(url, "/api/v1/stats")["up"])
     placed = asked(url, "/api/v1/stats")["stats"]["orders"]["placed"]
     until(lambda: asked(url, "/api/v1/stats")["stats"]["orders"]["placed"] > placed)
-    first = parts_of(folder)["tokeniser"]
+    first = wait_for_parts(process, folder, "tokeniser")["tokeniser"]
     os.kill(first, signal.SIGKILL)
     until(lambda: parts_of(folder).get("tokeniser", first) != first)
     placed = asked(url, "/api/v1/stats")["stats"]["orders"]["fulfilled"]
@@ -341,7 +341,7 @@ def test_a_part_that_dies_is_named_with_its_log(
     assert process.stdout is not None
     while ready not in process.stdout.readline():
         assert process.poll() is None
-    os.kill(parts_of(folder)[part], signal.SIGKILL)
+    os.kill(wait_for_parts(process, folder, part)[part], signal.SIGKILL)
     code, _, err = end(process)
     assert code == 1
     assert err.startswith(f"error (demo_failed): {said}")

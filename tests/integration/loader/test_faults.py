@@ -75,8 +75,7 @@ def test_what_nobody_makes_is_a_time_out_and_may_come_later(
     with loader_of(market, **train(length=5), timeout_s=0.2, **quick_way) as loader:
         samples = iter(loader)
         for _ in range(2):
-            with pytest.raises(OrderTimeout, match=r"none of \d+ orders for 'train/{index}' has"):
-                next(samples)
+            _too_late(samples)
         market.supplier()
         found: list[int] = []
         while len(found) < 5:
@@ -85,6 +84,16 @@ def test_what_nobody_makes_is_a_time_out_and_may_come_later(
             except OrderTimeout:  # it has not registered yet
                 continue
         assert found == list(range(5))
+
+
+def _too_late(samples: Any) -> None:
+    """There is no sample in time; on a busy machine there is no broker in time either, at first."""
+    while True:
+        with pytest.raises((OrderTimeout, BrokerUnavailable)) as told:
+            next(samples)
+        if told.type is OrderTimeout:
+            assert told.match(r"none of \d+ orders for 'train/{index}' has")
+            return
 
 
 def test_a_loop_that_an_error_ended_is_taken_up_again(

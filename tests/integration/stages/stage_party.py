@@ -61,8 +61,12 @@ class Driven:
         name: str,
         every: int | None = 1,
         begin: bool = True,
+        patience_s: float = 2.0,
     ) -> None:
-        """Serve; returns at once."""
+        """Serve; returns at once.
+
+        :param patience_s: how long it waits for a stage that is another's.
+        """
         torch.set_num_threads(1)
         Holding.folder = Path(folder)
 
@@ -86,7 +90,7 @@ class Driven:
             store=Store(store, durable=False),
             checkpoint_every=every,
             name=name,
-            settings=SupplierSettings(timeout_s=2.0),
+            settings=SupplierSettings(timeout_s=patience_s),
         )
         self._thread = threading.Thread(target=self._run)
         if begin:

@@ -30,7 +30,10 @@ from tests.unit.stages.cuts import activations, build_front, build_head, build_m
 ANY = "tcp://127.0.0.1:*"
 CONFIG = {"lr": 0.05, "seed": 3}
 STEPS = 8
-SWIFT = BrokerSettings(beat_s=0.1, suspect_s=0.3, dead_s=0.8, reconnect_grace_s=0.2)
+PATIENT = BrokerSettings(beat_s=0.1, reconnect_grace_s=0.2)
+"""Who is killed is lost with its connection, and nobody for being slow."""
+SWIFT = BrokerSettings(beat_s=0.1, suspect_s=1.0, dead_s=3.0, reconnect_grace_s=0.2)
+"""Who stands still is lost."""
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +144,12 @@ def _copied(state: Any) -> Any:
     return [_copied(each) for each in state] if isinstance(state, list) else state
 
 
-@pytest.fixture(params=["shm", "tcp"])
+@pytest.fixture(params=[(ShmMedium, PATIENT), (TCPMedium, PATIENT)], ids=["shm", "tcp"])
 def scene(request: pytest.FixtureRequest, host: Host, tmp_path: Path) -> Iterator[Scene]:
-    medium = (
-        ShmMedium.create(1 << 16, 8) if request.param == "shm" else TCPMedium.create(1 << 16, 8)
-    )
+    kind, settings = request.param
+    medium = kind.create(1 << 16, 8)
     with (
-        Broker(ANY, ANY, settings=SWIFT) as broker,
+        Broker(ANY, ANY, settings=settings) as broker,
         Client(broker.frontend, medium, timeout_s=30) as client,
     ):
         scene = Scene(host, broker, client, tmp_path)
@@ -218,6 +220,9 @@ def test_a_stage_that_is_told_to_end_keeps_its_runs(scene: Scene) -> None:
     assert scene.is_undisturbed()
 
 
+@pytest.mark.parametrize(
+    "scene", [(ShmMedium, SWIFT), (TCPMedium, SWIFT)], ids=["shm", "tcp"], indirect=True
+)
 def test_a_stage_that_was_stopped_declared_dead_replaced_and_resumed(scene: Scene) -> None:
     """The one that comes back finishes its step, keeps it in the store, and is nobody's stage."""
     zombie = scene.serve("host-a")
@@ -229,7 +234,7 @@ def test_a_stage_that_was_stopped_declared_dead_replaced_and_resumed(scene: Scen
     scene.wait_until_held()
     stop(zombie)
     scene.let_go("step-4")
-    scene.serve("host-b").ask("registered")
+    scene.serve("host-b", patience_s=30.0).ask("registered")
     with pytest.raises(StageLost, match="which host-a had, is lost"):
         fourth.result(60)
     assert scene.restore() == 3

@@ -19,6 +19,9 @@ BUCKET = "studies"
 QUICK = StoreSettings(timeout_s=2.0, backoff_s=0.01, max_backoff_s=0.1)
 """For tests in which requests fail: as the default, with shorter pauses."""
 
+PATIENT = StoreSettings(timeout_s=60.0)
+"""For tests that count requests, or hold one: a busy machine has nothing asked twice."""
+
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +97,11 @@ def proxy(seaweed: SeaweedServer) -> Iterator[FaultProxy]:
 def proxied(proxy: FaultProxy, prefix: str) -> Iterator[BucketStore]:
     """The same store as ``store``, through the proxy."""
     with BucketStore.at(proxy.endpoint, BUCKET, prefix, settings=QUICK) as made:
+        yield made
+
+
+@pytest.fixture
+def patient(proxy: FaultProxy, prefix: str) -> Iterator[BucketStore]:
+    """As ``proxied``, and it waits for as long as it takes."""
+    with BucketStore.at(proxy.endpoint, BUCKET, prefix, settings=PATIENT) as made:
         yield made

@@ -35,11 +35,11 @@ def filled(store: BucketStore, blocks: int, open_trials: int) -> int:
 
 
 def counts_of_a_look(
-    store: BucketStore, proxied: BucketStore, proxy: FaultProxy, blocks: int, open_trials: int
+    store: BucketStore, patient: BucketStore, proxy: FaultProxy, blocks: int, open_trials: int
 ) -> dict[int, Counter[str]]:
     """For each number of changes: what one look asks for."""
     first = filled(store, blocks, open_trials)
-    changes = proxied.changes("spam/trial/")
+    changes = patient.changes("spam/trial/")
     assert len(changes.closed) == blocks
     assert len(changes.records) == open_trials
     found = {}
@@ -47,7 +47,7 @@ def counts_of_a_look(
         for n in range(first, first + changed):
             store.bind(f"spam/trial/{n}/0", meta={"state": "running"})
         with proxy.counted() as counts:
-            changes = proxied.changes("spam/trial/", changes.cursor)
+            changes = patient.changes("spam/trial/", changes.cursor)
         assert {record.name for record in changes.records} == {
             f"spam/trial/{n}/0" for n in range(first, first + changed)
         }
@@ -58,9 +58,9 @@ def counts_of_a_look(
 
 @pytest.mark.parametrize("blocks", [1, 8])
 def test_a_look_asks_for_what_changed(
-    store: BucketStore, proxied: BucketStore, proxy: FaultProxy, blocks: int
+    store: BucketStore, patient: BucketStore, proxy: FaultProxy, blocks: int
 ) -> None:
-    counts = counts_of_a_look(store, proxied, proxy, blocks, 120)
+    counts = counts_of_a_look(store, patient, proxy, blocks, 120)
     # The segments, the blocks, and the one that is open.
     assert counts[0] == {"LIST": 3}
     assert counts[1] == {"LIST": 3, "GET": 1}
@@ -69,19 +69,19 @@ def test_a_look_asks_for_what_changed(
 
 @pytest.mark.soak
 def test_a_look_at_a_hundred_thousand(
-    store: BucketStore, proxied: BucketStore, proxy: FaultProxy
+    store: BucketStore, patient: BucketStore, proxy: FaultProxy
 ) -> None:
-    counts = counts_of_a_look(store, proxied, proxy, 99, BLOCK_TRIALS)
+    counts = counts_of_a_look(store, patient, proxy, 99, BLOCK_TRIALS)
     assert counts[1] == {"LIST": 3, "GET": 1}
     assert counts[100] == {"LIST": 3, "GET": 100}
 
 
 def test_a_first_look_reads_a_segment_with_two_requests(
-    store: BucketStore, proxied: BucketStore, proxy: FaultProxy
+    store: BucketStore, patient: BucketStore, proxy: FaultProxy
 ) -> None:
     filled(store, 4, 10)
     with proxy.counted() as counts:
-        changes = proxied.changes("spam/trial/")
+        changes = patient.changes("spam/trial/")
     assert len(changes.closed) == 4
     # The segments, the blocks, and the open one; each segment's record and blob; each open record.
     assert counts == {"LIST": 3, "GET": 4 * 2 + 10}

@@ -175,12 +175,12 @@ def test_what_is_refused_for_good_is_not_tried_again(
     assert store.resolve("spam/trial/7/0") is None
 
 
-def test_a_claim_is_one_request_and_a_lost_one_two(proxied: BucketStore, proxy: FaultProxy) -> None:
+def test_a_claim_is_one_request_and_a_lost_one_two(patient: BucketStore, proxy: FaultProxy) -> None:
     with proxy.counted() as won:
-        assert proxied.claim("spam/trial/7/0")
+        assert patient.claim("spam/trial/7/0")
     assert won == {"PUT": 1}
     with proxy.counted() as lost:
-        assert not proxied.claim("spam/trial/7/0")
+        assert not patient.claim("spam/trial/7/0")
     assert lost == {"PUT": 1, "GET": 1}
 
 

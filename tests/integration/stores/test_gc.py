@@ -80,10 +80,10 @@ def collected(store: BucketStore) -> Swept:
 
 
 def test_put_just_before_it_is_removed(
-    old: BucketStore, proxied: BucketStore, proxy: FaultProxy
+    old: BucketStore, patient: BucketStore, proxy: FaultProxy
 ) -> None:
     held = proxy.spoil(How.HELD, "DELETE", "blobs/")
-    gc = Going(lambda: collected(proxied))
+    gc = Going(lambda: collected(patient))
     assert held.reached.wait(30)
     # gc has looked for the last time, and is about to remove it: the writer has to wait.
     writer = Going(lambda: old.put(DATA))
@@ -95,10 +95,10 @@ def test_put_just_before_it_is_removed(
 
 
 def test_put_before_gc_looks_for_the_last_time(
-    old: BucketStore, proxied: BucketStore, proxy: FaultProxy
+    old: BucketStore, patient: BucketStore, proxy: FaultProxy
 ) -> None:
     held = proxy.spoil(How.HELD, "HEAD", "blobs/")
-    gc = Going(lambda: collected(proxied))
+    gc = Going(lambda: collected(patient))
     assert held.reached.wait(30)
     writer = Going(lambda: old.put(DATA))
     wait_until_young(old)
@@ -109,10 +109,10 @@ def test_put_before_gc_looks_for_the_last_time(
 
 
 def test_put_of_a_blob_that_is_gone_by_then(
-    old: BucketStore, proxied: BucketStore, proxy: FaultProxy
+    old: BucketStore, patient: BucketStore, proxy: FaultProxy
 ) -> None:
     held = proxy.spoil(How.HELD, "DELETE", "tmp/gc-")
-    gc = Going(lambda: collected(proxied))
+    gc = Going(lambda: collected(patient))
     assert held.reached.wait(30)
     # It was removed: the put makes a new one, which gc has no hand on any more.
     assert old.put(DATA) == digest_of(DATA)
@@ -122,10 +122,10 @@ def test_put_of_a_blob_that_is_gone_by_then(
 
 
 def test_two_at_once_take_each_blob_once(
-    old: BucketStore, proxied: BucketStore, proxy: FaultProxy
+    old: BucketStore, patient: BucketStore, proxy: FaultProxy
 ) -> None:
     held = proxy.spoil(How.HELD, "DELETE", "blobs/")
-    gc = Going(lambda: collected(proxied))
+    gc = Going(lambda: collected(patient))
     assert held.reached.wait(30)
     assert collected(old).digests == []
     held.release.set()
@@ -135,15 +135,15 @@ def test_two_at_once_take_each_blob_once(
 
 
 def test_a_removal_of_which_nobody_knows_whether_it_came_leaves_its_tomb(
-    old: BucketStore, proxied: BucketStore, proxy: FaultProxy
+    old: BucketStore, patient: BucketStore, proxy: FaultProxy
 ) -> None:
     proxy.spoil(How.CUT, "DELETE", "blobs/")
     with pytest.raises(StoreUnreachable):
-        collected(proxied)
+        collected(patient)
     assert old._requests.head(TOMB, "look") is not None
     # Neither a later gc nor a writer gets past it as if nothing were; both get past it in the end.
     assert collected(old).digests == []
-    assert proxied.put(DATA) == digest_of(DATA)
+    assert patient.put(DATA) == digest_of(DATA)
     assert old.get(digest_of(DATA)) == DATA
 
 
@@ -161,21 +161,21 @@ def test_tombs_that_were_left_are_taken_away(
 
 
 def test_what_removing_a_blob_costs(
-    old: BucketStore, proxied: BucketStore, proxy: FaultProxy
+    old: BucketStore, patient: BucketStore, proxy: FaultProxy
 ) -> None:
     with proxy.counted() as counts:
-        collected(proxied)
+        collected(patient)
     # The clock, blobs, records and what changed in them; then tomb, last look, removal, tomb; then
     # what was left.
     assert counts == {"PUT": 1 + 1, "HEAD": 1 + 1, "DELETE": 2, "LIST": 4}
 
 
-def test_what_a_put_costs(proxied: BucketStore, proxy: FaultProxy) -> None:
+def test_what_a_put_costs(patient: BucketStore, proxy: FaultProxy) -> None:
     with proxy.counted() as new:
-        proxied.put(DATA)
+        patient.put(DATA)
     assert new == {"PUT": 1}
     with proxy.counted() as again:
-        proxied.put(DATA)
+        patient.put(DATA)
     assert again == {"PUT": 2, "HEAD": 2}
 
 
@@ -192,7 +192,10 @@ def beside_writers(store: BucketStore, seconds: float) -> None:
         swept, puts = 0, 0
         for _ in range(ROUNDS):
             for number, writer in enumerate(writers):
-                writer.begin("keep_putting", seconds=seconds, blobs=20, pause_s=1.5 + 0.3 * number)
+                pause_s = 1.5 + 0.3 * number
+                writer.begin(
+                    "keep_putting", seconds=seconds, blobs=20, pause_s=pause_s, grace_s=GRACE_S
+                )
             give_up = time.monotonic() + seconds
             while time.monotonic() < give_up:
                 swept += len(store.gc(GRACE_S, dry_run=False).digests)

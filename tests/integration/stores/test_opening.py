@@ -9,7 +9,7 @@ import re
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -196,10 +196,12 @@ def test_a_store_goes_to_another_process_without_its_credentials(store: BucketSt
 # --- what cannot be opened ------------------------------------------------------------------
 
 
-def dead() -> str:
-    """An endpoint where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        return f"http://127.0.0.1:{closed.getsockname()[1]}"
+@pytest.fixture
+def dead() -> Iterator[str]:
+    """An endpoint where nobody listens, nor begins to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def told(act: Callable[[], object]) -> tuple[Exception, str]:
@@ -250,11 +252,10 @@ def test_no_such_bucket(seaweed: SeaweedServer, read_only: bool) -> None:
     assert f"entrepot store init '{url}'" in str(error)
 
 
-def test_nobody_listens() -> None:
-    endpoint = dead()
-    error, _ = told(lambda: Store.on_bucket(endpoint, BUCKET))
+def test_nobody_listens(dead: str) -> None:
+    error, _ = told(lambda: Store.on_bucket(dead, BUCKET))
     assert isinstance(error, StoreUnreachable)
-    assert endpoint in str(error)
+    assert dead in str(error)
     assert "Connection refused" in str(error)
 
 

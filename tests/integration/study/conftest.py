@@ -12,6 +12,7 @@ from entrepot.store.bucket import BucketStore
 from tests.integration.stores.conftest import (
     BUCKET,
     environment,
+    patient,
     prefix,
     proxied,
     proxy,
@@ -19,7 +20,7 @@ from tests.integration.stores.conftest import (
 )
 from tests.integration.stores.conftest import store as writer
 
-__all__ = ["environment", "prefix", "proxied", "proxy", "seaweed", "writer"]
+__all__ = ["environment", "patient", "prefix", "proxied", "proxy", "seaweed", "writer"]
 
 
 @pytest.fixture

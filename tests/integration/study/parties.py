@@ -40,10 +40,18 @@ class Party:
             value = float(mean["body"]["0"][0]) + 1.0
         return value
 
-    def alone(self, mine: int, clients: int, within: float) -> dict[str, Any]:
-        """A round that is never complete: what is said of it."""
+    def alone(self, mine: int, clients: int, within: float, come: int) -> dict[str, Any]:
+        """A round that is never complete: what is said of it. Its time begins when so many have
+        come: on a busy machine some come late."""
+        began: list[float] = []
+
+        def clock() -> float:
+            if not began and len(self._store.scan("fed/round/0/client-")) == come:
+                began.append(time.monotonic())
+            return time.monotonic() - began[0] if began else 0.0
+
         try:
-            self.rounds(mine, clients, 1, within=within)
+            self.rounds(mine, clients, 1, within=within, clock=clock)
         except RoundIncomplete as error:
             return {"said": str(error), "missing": error.missing}
         raise AssertionError("it was complete")

@@ -10,7 +10,7 @@ SPACE = Space().real("lr", 1e-4, 1.0, log=True)
 
 
 def test_a_history_is_one_scan_and_no_blob(
-    proxied: BucketStore, proxy: FaultProxy, writer: BucketStore
+    patient: BucketStore, proxy: FaultProxy, writer: BucketStore
 ) -> None:
     sampler = Sampler.sobol(0)
 
@@ -26,19 +26,19 @@ def test_a_history_is_one_scan_and_no_blob(
         run(trial, 1000)  # long curves, which are blobs
     run(5, 0, ends=False)
     with proxy.counted() as first:
-        assert len(finished(proxied, SPACE, study="spam")) == 5
+        assert len(finished(patient, SPACE, study="spam")) == 5
     assert first["GET"] == 6, "a record each, and no blob"
     assert first["LIST"] <= 3
     began = len(proxy.seen)
     with proxy.counted() as again:
-        assert len(finished(proxied, SPACE, study="spam")) == 5
-        assert len(trials(proxied, study="spam")) == 6
+        assert len(finished(patient, SPACE, study="spam")) == 5
+        assert len(trials(patient, study="spam")) == 6
     assert again["GET"] == 0
     run(6, 1)
     with proxy.counted() as more:
-        assert len(finished(proxied, SPACE, study="spam")) == 6
+        assert len(finished(patient, SPACE, study="spam")) == 6
     assert more["GET"] == 1, "what is new, and nothing else"
     with proxy.counted() as flying:
-        assert len(in_flight(proxied, SPACE, study="spam")) == 1
+        assert len(in_flight(patient, SPACE, study="spam")) == 1
     assert (flying["GET"], flying["PUT"]) == (0, 1), "a write, to read the store's clock"
     assert not any("/blobs/" in asked.target for asked in proxy.seen[began:])

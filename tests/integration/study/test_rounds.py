@@ -44,7 +44,7 @@ def test_four_processes_leave_each_round_with_the_same_number(shared: Store) -> 
 def test_who_does_not_come_is_named_by_all_who_did(folder: Store) -> None:
     with clients(folder, 3) as started:
         for mine, client in enumerate(started):
-            client.begin("alone", mine=mine, clients=4, within=1.0)
+            client.begin("alone", mine=mine, clients=4, within=1.0, come=3)
         for client in started:
             told = client.finish()
             assert told["missing"] == [3]
@@ -66,12 +66,12 @@ def test_an_averager_that_is_killed_is_followed_by_the_next(shared: Store) -> No
 
 
 def test_a_look_at_a_bucket_is_two_listings_and_what_is_new(
-    proxied: BucketStore, proxy: FaultProxy
+    patient: BucketStore, proxy: FaultProxy
 ) -> None:
     for mine in range(1, 20):
-        put_in(proxied, weights(mine), mine=mine, clients=20)
+        put_in(patient, weights(mine), mine=mine, clients=20)
     with proxy.counted() as asked:
-        assert meet(proxied, 0.0, clients=20) == 9.5
+        assert meet(patient, 0.0, clients=20) == 9.5
     # Mine, the averaging and the mean; each client's record at the first look, and its blob.
     assert asked["LIST"] <= 6
     assert asked["PUT"] == 5

@@ -192,9 +192,10 @@ def test_who_is_killed_at_a_trial_is_followed_on_any_store(shared: Store) -> Non
         )
         for one in (doomed, other, last):
             one.ask("open", url=shared.url)
-        doomed.begin("work", me="m0", budget=8, stale=3.0, hangs_at=2)
+        # They look for nobody themselves, however busy the machine is.
+        doomed.begin("work", me="m0", budget=8, stale=600.0, hangs_at=2)
         until(lambda: [one.trial for one in trials(shared, study="spam")] == [0, 1, 2])
-        other.begin("work", me="m1", budget=8, stale=3.0, hangs_at=5)
+        other.begin("work", me="m1", budget=8, stale=600.0, hangs_at=5)
         until(lambda: [one.trial for one in trials(shared, study="spam")] == [0, 1, 2, 3, 4, 5])
         for one in (doomed, other):
             one.kill()

@@ -267,6 +267,7 @@ def test_an_evaluation_without_an_answer_is_called_again(
 
 
 def test_a_stage_that_nobody_serves_says_so_in_time(client: Client) -> None:
+    client.stats()  # so that it has a broker: its time is for an answer alone
     stage = TorchStage(client, "embed", run="r", timeout_s=0.3)
     with pytest.raises(StageUnavailable, match=r"nobody answered for stage 'embed' within 0\.3 s"):
         stage(torch.zeros(1, 1).long())
