@@ -135,15 +135,15 @@ def test_two_at_once_take_each_blob_once(
 
 
 def test_a_removal_of_which_nobody_knows_whether_it_came_leaves_its_tomb(
-    old: BucketStore, patient: BucketStore, proxy: FaultProxy
+    old: BucketStore, proxied: BucketStore, proxy: FaultProxy
 ) -> None:
     proxy.spoil(How.CUT, "DELETE", "blobs/")
     with pytest.raises(StoreUnreachable):
-        collected(patient)
+        collected(proxied)
     assert old._requests.head(TOMB, "look") is not None
     # Neither a later gc nor a writer gets past it as if nothing were; both get past it in the end.
     assert collected(old).digests == []
-    assert patient.put(DATA) == digest_of(DATA)
+    assert proxied.put(DATA) == digest_of(DATA)
     assert old.get(digest_of(DATA)) == DATA
 
 
