@@ -83,6 +83,10 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
+def client_of(broker: Broker, medium: Medium) -> Client:
+    return Client(broker.frontend, medium, timeout_s=LIMIT_S)
+
+
 @contextmanager
 def supplier(broker: Broker, name: str, value: int, notes: Path) -> Iterator[Process]:
     """A supplier process that has registered; killed on leaving, if it is still there."""
@@ -121,7 +125,7 @@ def test_products_of_every_size(make: Make, broker: Broker, tmp_path: Path, nbyt
     """Given as bytes, filled in place, with an input; shorter than their slot and filling it."""
     with (
         supplier(broker, "maker", 7, tmp_path) as process,
-        Client(broker.frontend, make(nbytes, 4)) as client,
+        client_of(broker, make(nbytes, 4)) as client,
     ):
         for product_id in (f"{nbytes}:1", f"{nbytes}:2", f"{nbytes - 7}:1", f"{nbytes - 7}:2"):
             for given in (b"", b"input"):
@@ -148,7 +152,7 @@ def test_large_products(root: Path, tmp_path: Path, kind: str, nbytes: int) -> N
     with (
         Broker(f"ipc://{tmp_path}/front", f"ipc://{tmp_path}/back") as broker,
         supplier(broker, "maker", 7, tmp_path) as process,
-        Client(broker.frontend, made(kind, root)(nbytes, 1)) as client,
+        client_of(broker, made(kind, root)(nbytes, 1)) as client,
     ):
         ways = [1, 2] if nbytes < 1 << 30 else [2] if kind == "shm" else [1]
         for product_id in [f"{nbytes}:{way}" for way in ways]:
@@ -170,7 +174,7 @@ def test_several_suppliers_serve_one_client(make: Make, broker: Broker, tmp_path
             stack.enter_context(supplier(broker, f"maker-{value}", value, tmp_path))
             for value in (1, 2, 3)
         ]
-        client = stack.enter_context(Client(broker.frontend, make(10_000, 12)))
+        client = stack.enter_context(client_of(broker, make(10_000, 12)))
         names = [f"10000:{kind}{number}" for number in range(60) for kind in (1, 2)]
         for name, product in zip(names, client.stream(names, timeout_s=LIMIT_S), strict=True):
             assert product.data == content(name, product.data[-1])
@@ -192,7 +196,7 @@ def test_a_supplier_that_was_thought_dead_and_writes_late(
     name = f"held:{nbytes}"
     with (
         supplier(hasty_broker, "zombie", 1, tmp_path) as zombie,
-        Client(hasty_broker.frontend, make(nbytes, 2)) as client,
+        client_of(hasty_broker, make(nbytes, 2)) as client,
     ):
         fences = client.medium.fences
         order = client.order(name)
@@ -222,7 +226,7 @@ def test_a_supplier_that_stops_in_the_middle_of_writing(broker: Broker, tmp_path
     name = f"{nbytes}:1"
     with (
         supplier(broker, "zombie", 1, tmp_path) as zombie,
-        Client(broker.frontend, TCPMedium.create(nbytes, 1)) as client,
+        client_of(broker, TCPMedium.create(nbytes, 1)) as client,
     ):
         window = client.medium.view(0, nbytes)
         (tmp_path / "zombie-breaks").touch()
@@ -257,7 +261,7 @@ def test_what_another_lease_wrote_is_not_served(
     monkeypatch.setattr(TCPAttachment, method, write)
     with (
         Supplier(broker.backend, {"x": lambda _: b"made"}, credit=credit) as maker,
-        Client(broker.frontend, TCPMedium.create(64, 2)) as client,
+        client_of(broker, TCPMedium.create(64, 2)) as client,
     ):
         maker.start()
         with client.order("x").result(LIMIT_S) as product:
@@ -273,7 +277,7 @@ def test_what_is_not_wanted_any_more_is_not_served(
     nbytes = 1000
     with (
         supplier(broker, "maker", 1, tmp_path),
-        Client(broker.frontend, make(nbytes, 2)) as client,
+        client_of(broker, make(nbytes, 2)) as client,
     ):
         fences = client.medium.fences
         order = client.order(f"held:{nbytes}")
@@ -298,7 +302,7 @@ def test_a_broker_that_restarts(make: Make, tmp_path: Path) -> None:
     with ExitStack() as stack:
         with Broker(*ends) as first:
             stack.enter_context(supplier(first, "maker", 1, tmp_path))
-            client = stack.enter_context(Client(first.frontend, make(nbytes, 4)))
+            client = stack.enter_context(client_of(first, make(nbytes, 4)))
             order = client.order(f"held:{nbytes}")
             until((tmp_path / "maker-holds").exists)
         with Broker(*ends):

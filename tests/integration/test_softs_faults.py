@@ -302,7 +302,7 @@ def test_leak_of_segments(market: Market) -> None:
     supplier = market.supplier_process("p")
     for _ in range(6):
         medium = ShmMedium.create(slot_nbytes=NBYTES, slots=2)
-        with Client(market.broker.frontend, medium) as client:
+        with Client(market.broker.frontend, medium, timeout_s=LIMIT_S) as client:
             assert len(have(client, "p")) == NBYTES
     maps = Path(f"/proc/{supplier.pid}/maps")
     mapped = [line for line in maps.read_text().splitlines() if "/dev/shm/entrepot-" in line]

@@ -78,6 +78,7 @@ class Driven:
             settings=SupplierSettings(file_root=str(shm.DIRECTORY)),
         )
         self._supplier.start()
+        self._supplier.wait_registered(TIMEOUT_S)
 
     def calls(self) -> list[str]:
         return self._generator.calls()
@@ -110,7 +111,11 @@ class Driven:
         """Become a client. Its files, if it has any, are in memory."""
         self._slots = slots
         settings = ClientSettings(
-            medium=medium, slot_nbytes=slot_nbytes, slots=slots, file_root=str(shm.DIRECTORY)
+            medium=medium,
+            slot_nbytes=slot_nbytes,
+            slots=slots,
+            file_root=str(shm.DIRECTORY),
+            timeout_s=TIMEOUT_S,
         )
         self._client = Client(frontend, create(settings))
 
