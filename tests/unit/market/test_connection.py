@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import zmq
 
 from entrepot.errors import (
     BrokerUnavailable,
@@ -90,6 +91,20 @@ class Recorder:
     def send_note(self, note: int) -> bool:
         with self.connection.lock:
             return self.connection.send(NOTE, encode({"n": note}))
+
+
+SILENCE_S = 30.0
+
+
+class Clock:
+    """A recorder's time, which goes on when the test says so, however busy the machine is."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.now = recorder.connection.clock()
+        recorder.connection.clock = self
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture(autouse=True)
@@ -288,7 +303,9 @@ def test_a_closed_connection_is_noticed_at_once(apart: Apart) -> None:
 def test_a_silent_broker_is_greeted_again(
     broker: FakeBroker, connect: Connect, apart: Apart
 ) -> None:
-    recorder = connected(broker, connect, apart, silence_s=0.3, beat_s=0.05)
+    recorder = connected(broker, connect, apart, silence_s=SILENCE_S, beat_s=0.05)
+    clock = Clock(recorder)
+    clock.now += SILENCE_S
     broker.greet(resumed=True)
     assert recorder.connection.reconnects == 1
 
@@ -296,10 +313,13 @@ def test_a_silent_broker_is_greeted_again(
 def test_a_broker_that_beats_is_not_silent(
     broker: FakeBroker, connect: Connect, apart: Apart
 ) -> None:
-    recorder = connected(broker, connect, apart, silence_s=0.3, beat_s=0.05)
+    recorder = connected(broker, connect, apart, silence_s=SILENCE_S, beat_s=0.05)
+    clock = Clock(recorder)
     for _ in range(20):
+        clock.now += 0.9 * SILENCE_S
         assert broker.receive(beats=True).command == protocol.HEARTBEAT
         broker.say(protocol.HEARTBEAT, {"push": 0})
+        until(lambda: recorder.connection._heard_at == clock.now)
     assert recorder.connection.reconnects == 0
 
 
@@ -307,10 +327,12 @@ def test_what_came_while_this_process_stood_still_is_no_silence(
     broker: FakeBroker, connect: Connect, apart: Apart
 ) -> None:
     """Suspended, or its interpreter held by a long call: the messages are all in the buffer."""
-    recorder = connected(broker, connect, apart, silence_s=0.3, beat_s=0.05)
+    recorder = connected(broker, connect, apart, silence_s=SILENCE_S, beat_s=0.05)
+    clock = Clock(recorder)
     with recorder.connection.lock:
         broker.say(NOTE, {"n": 1})
-        time.sleep(0.5)
+        until(lambda: recorder.connection._dealer.events(zmq.EVENTS) & zmq.POLLIN)
+        clock.now += 2 * SILENCE_S
     until(lambda: recorder.notes)
     assert recorder.connection.reconnects == 0
 
@@ -419,18 +441,25 @@ def test_an_interrupt_leaves_the_connection_usable(
     class Interrupted(Exception):
         pass
 
+    interrupted = threading.Event()
+
     def interrupt(_number: int, _frame: object) -> None:
-        raise Interrupted
+        if not interrupted.is_set():
+            interrupted.set()
+            raise Interrupted
 
     def interrupt_the_leader() -> None:
         until(lambda: recorder.connection._turns.led)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        while not interrupted.is_set():  # one that comes just before its sleep does not end it
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            interrupted.wait(0.01)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        apart(interrupt_the_leader)
+        interrupting = apart(interrupt_the_leader)
         with pytest.raises(Interrupted):
             recorder.wait_note(1)
+        interrupting.result(LIMIT_S)
     finally:
         signal.signal(signal.SIGUSR1, before)
     broker.say(NOTE, {"n": 1})
