@@ -36,6 +36,13 @@ def _size(value: Any) -> Any:
     return parse_size(value) if isinstance(value, str) else value
 
 
+def _or_none(value: Any) -> Any:
+    return None if value == "" else value
+
+
+OrNone = Annotated[str | None, BeforeValidator(_or_none)]
+"""Text, or nothing; an empty variable is nothing, as where Compose fills in one that is not set."""
+
 Seconds = Annotated[float, Field(le=LONGEST_S)]
 Size = Annotated[int, BeforeValidator(_size)]
 """A number of bytes, or in the environment also text with a unit: ``64MiB``."""
@@ -169,7 +176,7 @@ class SupplierSettings(Section):
         default="",
         description="Mediums of clients that are taken, such as shm,tcp; all known ones if empty.",
     )
-    file_root: str | None = Field(
+    file_root: OrNone = Field(
         default=None,
         description="Directory in which clients' files may be; without it no files are taken.",
     )
@@ -209,7 +216,7 @@ class ClientSettings(Section):
     medium: Literal["shm", "file", "tcp"] = Field(
         default="shm", description="What carries the products: shm, file or tcp."
     )
-    file_root: str | None = Field(
+    file_root: OrNone = Field(
         default=None, description="Directory in which a medium of files makes its own."
     )
     file_network: bool = Field(
@@ -221,7 +228,7 @@ class ClientSettings(Section):
     tcp_port: int = Field(
         default=0, ge=0, le=65_535, description="Its port; any that is free if 0."
     )
-    tcp_advertise: str | None = Field(
+    tcp_advertise: OrNone = Field(
         default=None,
         description="Where suppliers connect, host or host:port, if not where it listens.",
     )

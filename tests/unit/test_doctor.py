@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -163,6 +164,45 @@ def test_each_figure_that_is_bad_is_a_warning(stats: dict[str, Any], said: str) 
 def test_network_file_systems_are_known_by_their_mount() -> None:
     assert filesystem_of(Path("/proc/self")) == "proc"
     assert filesystem_of(shm.DIRECTORY) == "tmpfs"
+
+
+def test_a_supplier_that_looks_for_files_elsewhere_is_found(tmp_path: Path) -> None:
+    """The client's file is made; nobody who is set so would find it."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    client = ClientSettings(file_root=str(mine), slot_nbytes=1000, slots=2)
+
+    def found(root: Path | None) -> list[Finding]:
+        supplier = SupplierSettings(file_root=None if root is None else str(root))
+        return list(doctor.check_files(client, supplier))
+
+    assert levels(found(mine)) == {Level.OK}
+    for wrong in (other, tmp_path / "nowhere"):
+        last = found(wrong)[-1]
+        assert last.level is Level.FAIL
+        assert f"ENTREPOT_SUPPLIER__FILE_ROOT is {str(wrong)!r}" in last.remedy
+    unset = found(None)
+    assert levels(unset) == {Level.OK}
+    assert any("ENTREPOT_SUPPLIER__FILE_ROOT is not set" in each.said for each in unset)
+
+
+def test_it_waits_for_a_broker_as_long_as_it_is_told(broker: Broker) -> None:
+    frontend = broker.frontend
+    broker.stop()
+    (finding,) = doctor.check_broker(frontend, "tcp://127.0.0.1:9", timeout_s=0.25)
+    assert finding.level is Level.FAIL
+    waited = re.search(r"within ([\d.]+) s", finding.said)
+    assert waited is not None
+    assert 0.2 < float(waited[1]) < ClientSettings().timeout_s
+
+
+@pytest.mark.parametrize("wrong", ["frontend", "backend"])
+def test_an_endpoint_that_is_none_is_named(broker: Broker, wrong: str) -> None:
+    ends = {"frontend": broker.frontend, "backend": broker.backend} | {wrong: "nonsense"}
+    (finding,) = doctor.check_broker(**ends, timeout_s=5.0)
+    assert finding.level is Level.FAIL
+    assert "'nonsense' is no endpoint" in finding.said
 
 
 def test_the_command_says_json_and_its_exit_code() -> None:

@@ -33,6 +33,16 @@ def test_every_size_may_have_a_unit(
         assert getattr(getattr(read_settings(), section), name) == nbytes
 
 
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [("client", "file_root"), ("supplier", "file_root"), ("client", "tcp_advertise")],
+)
+def test_an_empty_place_is_none(monkeypatch: pytest.MonkeyPatch, section: str, name: str) -> None:
+    """As where Compose fills in a variable that is not set; it is not the folder one is in."""
+    monkeypatch.setenv(f"ENTREPOT_{section}__{name}".upper(), "")
+    assert getattr(getattr(read_settings(), section), name) is None
+
+
 def test_a_size_in_code_is_a_number_or_the_same_text() -> None:
     assert ClientSettings(slot_nbytes=1 << 20) == ClientSettings.model_validate(
         {"slot_nbytes": "1MiB"}

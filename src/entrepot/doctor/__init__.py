@@ -20,6 +20,7 @@ from entrepot.doctor.filesystem import NETWORK_FILESYSTEMS, filesystem_of
 from entrepot.doctor.finding import Finding, Level, sized, timed
 from entrepot.errors import EntrepotError
 from entrepot.market.client import Client
+from entrepot.market.dealer import check_connectable
 from entrepot.market.supplier import Supplier
 from entrepot.mediums import (
     FilesystemMedium,
@@ -151,10 +152,25 @@ def check_files(client: ClientSettings, supplier: SupplierSettings) -> Iterator[
             f"{root} is a network file system ({kind}), and is used as if it were local",
             "ENTREPOT_CLIENT__FILE_NETWORK=true",
         )
+
+    def create() -> Medium:
+        return FilesystemMedium.create(1 << 16, 2, root=root, network=client.file_network)
+
+    if supplier.file_root is None:
+        if root.is_dir():
+            yield Finding(
+                "file",
+                Level.OK,
+                "suppliers that are started with these settings take no files: "
+                "ENTREPOT_SUPPLIER__FILE_ROOT is not set",
+            )
+        supplier = supplier.model_copy(update={"file_root": str(root)})
     yield from _trial(
         "file",
-        lambda: FilesystemMedium.create(1 << 16, 2, root=root, network=client.file_network),
-        supplier.model_copy(update={"file_root": str(root)}),
+        create,
+        supplier,
+        f"ENTREPOT_SUPPLIER__FILE_ROOT is {supplier.file_root!r} here; it has to be the same "
+        f"directory as the client's, {str(root)!r}, under whatever path",
     )
 
 
@@ -197,7 +213,10 @@ def _trial(
 def check_broker(frontend: str, backend: str, *, timeout_s: float) -> Iterator[Finding]:
     """Whether a broker answers, what it complains of, and whether an order comes through."""
     try:
-        with Client(frontend, ShmMedium.create(1 << 12, 8), name="doctor") as client:
+        for endpoint in (frontend, backend):
+            check_connectable(endpoint)
+        medium = ShmMedium.create(1 << 12, 8)
+        with Client(frontend, medium, name="doctor", timeout_s=timeout_s) as client:
             stats, answered_s = _ask(client)
             yield Finding(
                 "broker",

@@ -7,6 +7,7 @@ import re
 from hashlib import blake2b
 from pathlib import Path
 
+from entrepot.arguments import shown
 from entrepot.errors import (
     BadAddress,
     ConfigurationError,
@@ -61,9 +62,14 @@ def name_of(address: str) -> str:
 
 
 def directory_at(root: str | os.PathLike[str]) -> Path:
+    given: object = root
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise ConfigurationError(f"root is the path of a directory, got {shown(root)}")
     directory = Path(root).absolute()
     if not directory.is_dir():
-        raise ConfigurationError(f"{directory} is not a directory; make it, or choose another")
+        where = str(directory)
+        named = where if where.isprintable() else shown(where)
+        raise ConfigurationError(f"{named} is not a directory; make it, or choose another")
     return directory
 
 

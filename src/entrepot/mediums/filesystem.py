@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from entrepot.arguments import checked_int
 from entrepot.errors import (
     BadAddress,
     Closed,
@@ -127,6 +128,7 @@ class FilesystemMedium(Medium):
             bytes.
         """
         nbytes = nbytes_of(slot_nbytes, slots)
+        mode = checked_int("mode", mode, 0o400, 0o777)
         if root is None:
             root = _settings().client.file_root
         if root is None:

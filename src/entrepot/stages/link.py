@@ -26,7 +26,7 @@ Reading = Callable[[Reply, dict[str, Value]], None]
 PASS = "pass"
 """What is in doubt after a forward or a backward that was not answered."""
 
-_STATE = ("begin", "instance", "step", "call", "answered", "zero", "doubt", "stepping")
+_STATE = ("begin", "instance", "host", "step", "call", "answered", "zero", "doubt", "stepping")
 """What is known here of a run."""
 
 
@@ -39,6 +39,7 @@ class Link:
 
     :ivar begin: a nonce; the server builds a run for each.
     :ivar instance: the server that has the run; empty before it has said so.
+    :ivar host: the name of that server, for people.
     :ivar step: how many steps were made, as far as is known here.
     :ivar call: the number of the last call, and
     :ivar answered: of the last that was answered.
@@ -55,7 +56,7 @@ class Link:
 
     def _anew(self) -> None:
         self.begin = os.urandom(16).hex()
-        self.instance = ""
+        self.instance = self.host = ""
         self.step = self.call = self.answered = 0
         self.zero = False
         self.doubt = ""
@@ -192,19 +193,19 @@ class Link:
 
     def _ask(self, request: Request, values: Mapping[str, object], read: Reading) -> None:
         caller = self.caller
-        host = caller.host
         try:
             with caller.ask(request, values) as (reply, answer):
                 read(reply, answer)
-                self.instance = reply.instance
+                self.instance, self.host = reply.instance, reply.host
                 if request.verb in (STEP, RESTORE):
                     self.step = reply.step
         except StageLost as error:
+            had = self.host or "nobody"
             raise StageLost(
-                f"run {self.run!r} of stage {caller.stage!r}, which {host or 'nobody'} had, is "
-                f"lost: {error}; restore() continues from its last checkpoint",
+                f"run {self.run!r} of stage {caller.stage!r}, which {had} had, is lost: "
+                f"{error}; restore() continues from its last checkpoint",
                 caller.stage,
-                host,
+                self.host,
             ) from error
 
 

@@ -14,6 +14,7 @@ from entrepot.errors import (
     Closed,
     PatternRefused,
     ProductTooLarge,
+    StageFailed,
     StageMismatch,
     StillAtWork,
 )
@@ -26,6 +27,7 @@ from entrepot.settings import SupplierSettings
 from entrepot.stages.protocol import (
     REPLY,
     REQUEST,
+    Message,
     Reply,
     Request,
     checked_name,
@@ -93,7 +95,7 @@ class Server:
         try:
             reply, values = self._answered(work)
             reply.host = self.name
-            message = REPLY.encode(reply, values)
+            message = self._encoded(reply, values)
             if message.nbytes > len(out):
                 raise ProductTooLarge(
                     f"the reply of stage {self.stage!r} has {message.nbytes} bytes, and the "
@@ -110,6 +112,14 @@ class Server:
             )
             message = REPLY.encode(Reply(code=code, error=sentence, host=self.name))
         return message.parts
+
+    def _encoded(self, reply: Reply, values: Mapping[str, object]) -> Message:
+        try:
+            return REPLY.encode(reply, values)
+        except BadStageMessage as error:
+            raise StageFailed(
+                f"what the function of stage {self.stage!r} returned cannot be sent: {error}"
+            ) from error
 
     def _answered(self, work: Work) -> Answer:
         if work.input is None:

@@ -113,11 +113,23 @@ def _packed(name: str, value: object) -> tuple[str, list[int], memoryview]:
     if isinstance(value, bool | int | float | complex | np.generic):
         return _array(name, np.asarray(value))
     if hasattr(value, "__array__"):
-        return _array(name, np.asarray(value))
+        return _array(name, _as_array(name, value))
     raise BadStageMessage(
         f"value {name!r} is a {type(value).__name__}; a stage takes and gives arrays, str, bytes, "
         f"and lists of str or bytes"
     )
+
+
+def _as_array(name: str, value: object) -> Array:
+    """Of another library's, such as a tensor, which may have reasons not to be one."""
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise BadStageMessage(
+            f"value {name!r} is a {type(value).__name__} that makes no array: {error}; give Bits "
+            f"where numpy lacks the dtype, and of a tensor tensor.detach().cpu(), or call the "
+            f"stage as a TorchStage"
+        ) from error
 
 
 def _array(name: str, array: Array) -> tuple[str, list[int], memoryview]:

@@ -642,3 +642,20 @@ def test_a_thousand_leave_no_descriptor(root: Path) -> None:
             supplier.write(0, b"x", 64)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert not list(root.iterdir())
+
+
+@pytest.mark.parametrize("odd", ["", 5, b"/tmp", "nul\0", "/nowhere/at/all"])
+def test_a_root_that_is_no_directory_is_refused_with_what_it_is(odd: Any) -> None:
+    """An empty one is not the folder that the process happens to be in."""
+    with pytest.raises(ConfigurationError) as refused:
+        FilesystemMedium.create(8, 1, root=odd)
+    said = str(refused.value)
+    assert said.isprintable()
+    assert "directory" in said
+
+
+@pytest.mark.parametrize("mode", ["660", -1, 1 << 20, 0o1777, None])
+def test_a_mode_that_is_none_is_refused(root: Path, mode: Any) -> None:
+    with pytest.raises(ConfigurationError, match="mode"):
+        FilesystemMedium.create(8, 1, root=root, mode=mode)
+    assert not list(root.iterdir())

@@ -169,6 +169,18 @@ def test_what_cannot_be_sent_is_refused_by_name(value: object, said: str) -> Non
     assert said in str(refused.value)
 
 
+class NoArray:
+    """As a tensor is of a dtype that numpy lacks, or one that gradients flow through."""
+
+    def __array__(self, dtype: object = None, copy: object = None) -> None:
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+
+def test_what_makes_no_array_of_itself_is_refused_with_its_reason_and_a_way() -> None:
+    with pytest.raises(BadStageMessage, match=r"value 'x' is a NoArray .* BFloat16; give Bits"):
+        REQUEST.encode(request(), {"x": NoArray()})
+
+
 def test_too_many_values_too_long_names_and_headers_are_refused() -> None:
     with pytest.raises(BadStageMessage, match="at most 4096 values"):
         REQUEST.encode(request(), {str(n): b"" for n in range(4097)})

@@ -234,8 +234,9 @@ def test_a_run_goes_on_from_its_checkpoint_at_another_server(
     with pytest.raises(StageLost, match=r"which host-a had, is lost: .* host-c, is") as lost:
         stage.step()
     assert (lost.value.stage, lost.value.host) == ("embed", "host-a")
-    with pytest.raises(StageLost):
+    with pytest.raises(StageLost, match="which host-a had, is lost") as again:
         stage(next(batches(1))[0])
+    assert again.value.host == "host-a", "and not who answers now"
     assert stage.restore() == 2
     assert weights(stage) == expected(2)
     for x, _ in list(batches(5))[2:]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from entrepot.arguments import checked_text
+from entrepot.arguments import checked_text, shown
 from entrepot.errors import ConfigurationError
 from entrepot.market.client import Client
 from entrepot.stages.calling import ATTEMPTS, TIMEOUT_S, Caller, Description
@@ -168,6 +168,11 @@ class TorchStage(nn.Module):
 
 
 def _as_json(config: Mapping[str, Any]) -> str:
+    given: object = config
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise ConfigurationError(
+            f"a run's configuration is a dict whose keys are str, got {shown(config)}"
+        )
     try:
         said = json.dumps(dict(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
