@@ -24,7 +24,8 @@ LOOK_S = 0.5
 
 T = TypeVar("T")
 
-STUDY = {"SEARCH_TRIALS": "12", "SEARCH_EPOCHS": "3", "SEARCH_MESSAGES": "256"}
+STUDY = {"SEARCH_TRIALS": "24", "SEARCH_EPOCHS": "3", "SEARCH_MESSAGES": "256"}
+"""Of so many trials that the second client finds some left when it has come up as well."""
 
 CALLS = """\
 import json, sys

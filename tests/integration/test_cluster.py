@@ -27,7 +27,7 @@ from tests.integration.sms_promises import Searched, running, told_in_json
 
 pytestmark = pytest.mark.timeout(300)
 
-TRIALS, EPOCHS, MESSAGES = 8, 3, 448
+TRIALS, EPOCHS, MESSAGES = 12, 3, 448
 CLIENTS = 2
 STUDY_S = 150
 SCRAPED_S = 45.0
