@@ -1,7 +1,7 @@
 """Each alert fires for its fault in the running stack, and no longer once that is mended.
 
 Faults are real: containers that are killed, paused, stopped, or asked for what they cannot do. The
-durations of the rules are a thirtieth of the real ones; see faults/course.py.
+durations of the rules are a thirtieth of the real ones, but for two; see faults/course.py.
 """
 
 from __future__ import annotations
