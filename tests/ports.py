@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import random
 import socket
-from types import TracebackType
-from typing import Self
 
 FIRST_PORT, LAST_PORT = 11_000, 19_999
 """Below those that Linux gives to connections."""
@@ -50,17 +48,6 @@ class Ports:
         """Let others have them."""
         for name in self._names:
             name.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _reserved(port: int) -> socket.socket | None:

@@ -83,8 +83,8 @@ def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
     """
     before = {number: signal.signal(number, each) for number, each in handlers.items()}
     one = (handlers, before)
-    _blocks.append(one)
     try:
+        _blocks.append(one)
         yield
     finally:
         if one in _blocks:

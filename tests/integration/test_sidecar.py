@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def sidecar(terminals: Terminals, *arguments: str) -> tuple[Command, str]:
 @pytest.fixture
 def ends() -> Iterator[list[str]]:
     """Where a broker comes back to."""
-    with Ports(2) as ports:
+    with closing(Ports(2)) as ports:
         yield ports.endpoints
 
 

@@ -306,8 +306,7 @@ class Supplier(Serving):
 
         def drain(number: int, frame: FrameType | None) -> None:
             nonlocal told
-            # A process that a function forked has our handlers, and nothing to finish.
-            if not told and not self._connection.forked:
+            if not told:
                 told = True
                 self._begin_to_stop()
             elif before[number] is signal.SIG_DFL:
@@ -319,17 +318,13 @@ class Supplier(Serving):
                 else:
                     owed.append(number)
 
-        def give_back() -> None:
-            """At once, also while the function is in a call that no signal interrupts."""
-            if not self._connection.forked:
-                self._begin_to_stop()
-
         # One that was not set from Python could not be restored.
         before: dict[int, Any] = {
             n: handler for n in STOPS if (handler := signal.getsignal(n)) is not None
         }
         try:
-            with handling(dict.fromkeys(before, drain), give_back):
+            # At once, also while the function is in a call that no signal interrupts.
+            with handling(dict.fromkeys(before, drain), self._begin_to_stop):
                 yield
         finally:
             if owed:

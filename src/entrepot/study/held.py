@@ -83,8 +83,12 @@ _stores: WeakKeyDictionary[Store, _Known] = WeakKeyDictionary()
 _stores_lock = threading.Lock()
 
 
-def _known(store: Store) -> _Known:
+def _check_store(store: object) -> None:
     checked_kind("store", store, Store, "Store.open(place) opens one")
+
+
+def _known(store: Store) -> _Known:
+    _check_store(store)
     with _stores_lock:
         known = _stores.get(store)
         if known is None:
@@ -360,7 +364,7 @@ def _held_of(attempt: Attempt, study: str) -> Held:
 
 def attempts_of(store: Store, study: str, trial: int) -> dict[int, Attempt]:
     """Every attempt of a trial, read now."""
-    _known(store)
+    _check_store(store)
     found: dict[int, Attempt] = {}
     number = 0
     while True:

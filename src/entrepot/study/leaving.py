@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -32,15 +31,11 @@ def terminated() -> Iterator[None]:
     if before is not signal.SIG_DFL:
         yield
         return
-    pid = os.getpid()
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        if os.getpid() == pid:
-            # A second one must not cut off the writing that the first began.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            raise Terminated
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked child's, which has no trial
-        os.kill(os.getpid(), signal.SIGTERM)
+        # A second one must not cut off the writing that the first began.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
 
     with handling({signal.SIGTERM: end}):
         yield

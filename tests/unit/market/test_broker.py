@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -487,7 +488,7 @@ def test_a_session_is_not_shared_by_the_two_ports(start: Start) -> None:
 
 
 def test_another_instance_answers_after_a_restart() -> None:
-    with Ports(2) as ports:
+    with closing(Ports(2)) as ports:
         with Broker(*ports.endpoints) as first:
             client = RawClient(first.frontend)
             client.hello()

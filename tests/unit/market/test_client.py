@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -1012,7 +1013,7 @@ def test_an_outbox_in_which_a_fast_client_has_no_room_is_refused(
 @pytest.fixture
 def ends() -> Iterator[list[str]]:
     """Where a broker comes back to."""
-    with Ports(2) as ports:
+    with closing(Ports(2)) as ports:
         yield ports.endpoints
 
 
