@@ -210,36 +210,42 @@ class Singletons:
 
     They start when they are first used, in whatever test that may be. Nothing tells which
     descriptors are theirs, but how many of which kind they have is known, and they are given
-    so many once.
+    so many. One that is closed was not theirs, and another is given in its place.
     """
 
     def __init__(self) -> None:
-        self._left: WeakKeyDictionary[object, Counter[str]] = WeakKeyDictionary()
+        self._given: WeakKeyDictionary[object, set[Descriptor]] = WeakKeyDictionary()
 
-    def among(self, things: set[Thing]) -> set[Thing]:
-        """Those of the new things that are taken to be the singletons' own."""
+    def among(self, now: set[Thing], known: set[Thing]) -> set[Thing]:
+        """Those that are taken to be the singletons' own, of what there is now and nobody has."""
         own: set[Thing] = set()
         context = getattr(getattr(sys.modules.get("zmq"), "Context", None), "_instance", None)
         if context is not None and not context.closed:
-            own |= self._take(context, CONTEXT_DESCRIPTORS, things)
+            own |= self._give(context, CONTEXT_DESCRIPTORS, now, known)
         garbage = sys.modules.get("zmq.utils.garbage")
         thread = getattr(getattr(garbage, "gc", None), "thread", None)
         if thread is not None and thread.is_alive():
-            own |= self._take(thread, ZERO_COPY_DESCRIPTORS, things - own)
-            own |= {thread} & things
+            own |= self._give(thread, ZERO_COPY_DESCRIPTORS, now, known | own)
+            own |= {thread} & now
         bucket_library = sys.modules.get("obstore")
         if bucket_library is not None:
-            own |= self._take(bucket_library, RUNTIME_DESCRIPTORS, things - own)
+            own |= self._give(bucket_library, RUNTIME_DESCRIPTORS, now, known | own)
         return own
 
-    def _take(self, owner: object, kinds: dict[str, int], things: set[Thing]) -> set[Thing]:
-        left = self._left.setdefault(owner, Counter(kinds))
-        taken: set[Thing] = set()
-        for descriptor in sorted(thing for thing in things if isinstance(thing, Descriptor)):
+    def _give(
+        self, owner: object, kinds: dict[str, int], now: set[Thing], known: set[Thing]
+    ) -> set[Descriptor]:
+        given = self._given.setdefault(owner, set())
+        given &= now
+        others = {one for whose, each in self._given.items() if whose is not owner for one in each}
+        left = Counter(kinds)
+        left.subtract(each.target for each in given)
+        free = (each for each in now - known - given - others if isinstance(each, Descriptor))
+        for descriptor in sorted(free):
             if left[descriptor.target] > 0:
                 left[descriptor.target] -= 1
-                taken.add(descriptor)
-        return taken
+                given.add(descriptor)
+        return given
 
 
 # --- the hooks --------------------------------------------------------------------------
@@ -251,7 +257,6 @@ class LeakWatch:
     def __init__(self, settle_s: float) -> None:
         self._settle_s = settle_s
         self._singletons = Singletons()
-        self._lasting: set[Thing] = set()
         self._before: set[Thing] = set()
         self._opened_by: dict[pytest.FixtureDef[Any], set[Thing]] = {}
         self._owed: dict[Thing, str] = {}
@@ -329,17 +334,19 @@ class LeakWatch:
 
     def _leaked(self) -> set[Thing]:
         now = held()
-        return self._new_since(self._before, now) | (now & self._owed.keys())
+        owed = now & self._owed.keys()
+        # What a wider fixture was thought to have opened may turn out to be a library's.
+        new = self._new_since(self._before - owed, now)
+        return new | (owed - self._singletons.among(now, self._before - owed))
 
     def _new_since(self, before: set[Thing], now: set[Thing] | None = None) -> set[Thing]:
         """What is there now, was not before, and belongs to nobody whom we know."""
-        known = before.union(self._lasting, *self._opened_by.values())
-        new = (held() if now is None else now) - known
+        now = held() if now is None else now
+        known = before.union(*self._opened_by.values())
+        new = now - known
         if not new:
             return new
-        lasting = self._singletons.among(new)
-        self._lasting |= lasting
-        new -= lasting
+        new -= self._singletons.among(now, known)
         new -= {
             thing for thing in new if isinstance(thing, psutil.Process) and _is_below(thing, known)
         }

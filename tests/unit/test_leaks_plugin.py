@@ -374,6 +374,33 @@ def test_what_libraries_keep_for_the_life_of_the_process_is_no_leak(run: Run) ->
     result.assert_outcomes(passed=4)
 
 
+def test_what_is_closed_was_not_a_librarys(run: Run) -> None:
+    """Which descriptors are a library's is a guess, which their number and kind allow: what stood
+    there for it at first ends with its fixture, and what the library has stays."""
+    result = run(
+        """
+        import select
+        import pytest
+        import zmq
+
+        @pytest.fixture(scope="session")
+        def pollers():
+            mine = [select.epoll() for _ in range(2)]  # of the lower numbers
+            zmq.Context.instance().socket(zmq.PULL).close()
+            yield
+            for each in mine:
+                each.close()
+
+        def test_first(pollers):
+            pass
+
+        def test_last(pollers):
+            pass
+        """
+    )
+    result.assert_outcomes(passed=2)
+
+
 def test_a_failing_test_is_not_examined_and_its_leak_not_carried_over(run: Run) -> None:
     result = run(
         """
