@@ -19,4 +19,5 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Containers outlive who started them: SIGTERM tears down what was set up, as Ctrl-C does.
 if os.environ.get("ENTREPOT_CONTAINERS"):
+    pytest_plugins.append("tests.plugins.stacks")
     signal.signal(signal.SIGTERM, signal.default_int_handler)

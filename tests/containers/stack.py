@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 ROOT = Path(__file__).parents[2]
 SMS = ROOT.parent / "shared" / "data" / "sms_spam"
@@ -21,6 +22,9 @@ START_S = 120.0
 """How long the whole may take to come up on a busy machine."""
 
 LOOK_S = 0.5
+
+LIVE: WeakSet[Stack] = WeakSet()
+"""Those that there are."""
 
 T = TypeVar("T")
 
@@ -68,6 +72,7 @@ class Stack:
         }
         if (SMS / "SMSSpamCollection").is_file():
             self._environment["SMS_DATA"] = str(SMS)
+        LIVE.add(self)
 
     def up(self, *services: str, profile: str = "") -> None:
         """Start services, all by default, and return when those that they wait for are well."""
@@ -82,6 +87,7 @@ class Stack:
     def down(self) -> None:
         """Remove all that bears the project's name, volumes too."""
         self.compose("--profile", "*", "down", "--volumes", "--timeout", "5")
+        LIVE.discard(self)
 
     def command(self, *arguments: str) -> list[str]:
         env_file = str(ROOT / "scripts/containers/env")
