@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from entrepot.errors import (
     StageMismatch,
     StageUnavailable,
 )
+from entrepot.logs import why_of
 from entrepot.market.client import Client
 from entrepot.market.product import Product
 from entrepot.mediums.spare import LEAST_NBYTES
@@ -35,11 +37,19 @@ from entrepot.stages.protocol import (
 from entrepot.stages.recycling import Recycling
 from entrepot.stages.values import Value, worth_it
 
+logger = logging.getLogger(__name__)
+
 TIMEOUT_S = 60.0
 """Seconds that a stage has to answer, unless told otherwise."""
 
 ATTEMPTS = 2
 """Orders for one call, each with its part of that time. A stage knows a call that it has seen."""
+
+PAUSE_S = 1.0
+"""Seconds after an order that failed before there is another. What a stage's function raises is its
+answer: an order only fails where no answer could be brought back, and its tries are all made within
+some milliseconds if one server is all there is. A name or a way that is not found then may be
+found a little later."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,7 @@ class Caller:
         attempts: int = ATTEMPTS,
         version: str = "",
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         checked_kind("client", client, Client, "Client(endpoint, medium) makes one")
         self.client = client
@@ -96,6 +107,7 @@ class Caller:
         self.recycling = Recycling()
         self._attempts = checked_int("attempts", attempts, 1)
         self._clock = clock
+        self._sleep = sleep
         self._expected: dict[str, int] = {}
 
     @contextmanager
@@ -150,7 +162,15 @@ class Caller:
             except OrderTimeout:
                 order.cancel()
             except OrderFailed as error:
-                self._failed(request, error)
+                late = self._clock() + PAUSE_S >= deadline
+                if left == 1 or late or error.reason != "attempts":
+                    self._failed(request, error)
+                logger.warning(
+                    "a call of a stage is made again: %s",
+                    why_of(error),
+                    extra={"stage": self.stage, "product_id": product_id, "why": error},
+                )
+                self._sleep(PAUSE_S)
             except Refused as error:
                 if error.code != "contract_mismatch":
                     raise
