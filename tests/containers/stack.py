@@ -9,6 +9,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -190,6 +191,24 @@ def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def pause(*containers: str) -> None:
+    """Have containers do nothing. The engine refuses, now and then, where a process of theirs waits
+    for a disk just then: the kernel freezes no such process."""
+
+    def tried(container: str) -> str:
+        done = docker("pause", container)
+        return "" if inspected(container)[0]["State"]["Paused"] else done.stderr or "not paused"
+
+    for each in containers:
+        eventually(partial(tried, each), lambda fault: not fault)
+
+
+def unpause(*containers: str) -> None:
+    """Have them go on."""
+    done = docker("unpause", *containers)
+    assert done.returncode == 0, done.stderr
 
 
 def inspected(*names: str) -> list[dict[str, Any]]:

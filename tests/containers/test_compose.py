@@ -19,6 +19,8 @@ from tests.containers.stack import (
     docker,
     eventually,
     health,
+    pause,
+    unpause,
 )
 from tests.integration.sms_promises import told_in_json
 
@@ -116,12 +118,12 @@ def pull(product: str, count: int) -> list[str]:
 
 def test_prometheus_has_a_queue_that_grows_while_the_supplier_is_paused(stack: Stack) -> None:
     container = stack.container("tokens")["Id"]
-    assert docker("pause", container).returncode == 0
+    pause(container)
     try:
         with stack.begun(*called(50, at_once=4)) as client:
             queued = 'entrepot_orders_queued{product="stage/clean/forward"}'
             eventually(lambda: stack.query(queued), lambda found: found and found[0][1] > 0)
-            assert docker("unpause", container).returncode == 0
+            unpause(container)
             out, err = client.communicate(timeout=120)
     finally:
         docker("unpause", container)
@@ -167,6 +169,24 @@ def test_a_secret_that_cannot_be_read_stops_the_service_with_one_line(stack: Sta
     (line,) = [line for line in done.stderr.splitlines() if "start:" in line]
     assert "/run/secrets/none" in line
     assert "No such file" in line
+
+
+ADVERTISED = """\
+import os, socket
+print(os.environ["ENTREPOT_CLIENT__TCP_ADVERTISE"])
+print(socket.gethostbyname(socket.gethostname()))
+print(socket.gethostname())
+"""
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "line"), [("tcp://broker:5555", 1), ("tcp://nobody.invalid:5555", 2)]
+)
+def test_a_client_is_found_without_a_name_server(stack: Stack, endpoint: str, line: int) -> None:
+    """By its address, where there is a way to the broker; by its name otherwise."""
+    chosen = ["--rm", "--no-deps", "--no-TTY", "--env", f"ENTREPOT_CLIENT__ENDPOINT={endpoint}"]
+    lines = stack.compose("run", *chosen, "client", "python", "-c", ADVERTISED).split()
+    assert lines[0] == lines[line]
 
 
 def test_the_same_study_in_shared_memory(stack: Stack) -> None:

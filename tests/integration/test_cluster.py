@@ -21,7 +21,7 @@ from entrepot.store import Store
 from entrepot.study.trials import DONE, PRUNED
 from examples.sms_search.data import BATCH
 from examples.sms_search.run import reports
-from tests.containers.stack import ROOT, SERVICES, START_S, Stack, eventually
+from tests.containers.stack import ROOT, SERVICES, START_S, Stack, eventually, pause, unpause
 from tests.integration import sms_promises
 from tests.integration.sms_promises import Searched, running, told_in_json
 
@@ -125,12 +125,12 @@ def searched_by(stack: Stack, profile: str, engine: docker.DockerClient) -> Run:
         eventually(partial(running, store, study), lambda count: count == CLIENTS, START_S)
     # Held up here, both are seen while they run, however fast they are.
     (embeddings,) = found(engine, stack, f"embeddings{suffix}")
-    embeddings.pause()
+    pause(embeddings.attrs["Id"])
     try:
         scraped(f'entrepot_study_trials{{study="{study}",state="running"}} > 0')
         scraped('sum(entrepot_orders_queued{product=~"stage/.*embed/.*"}) > 0')
     finally:
-        embeddings.unpause()
+        unpause(embeddings.attrs["Id"])
     clients = found(engine, stack, f"client{suffix}")
     said = {}
     for client in clients:

@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +24,7 @@ import yaml
 
 from tests.containers.faults import grafana
 from tests.containers.faults.shortened import shortened
-from tests.containers.stack import ROOT, START_S, Stack, docker, eventually, fetched
+from tests.containers.stack import ROOT, START_S, Stack, docker, eventually, fetched, pause, unpause
 
 RULES = ROOT / "observability" / "prometheus" / "rules.yml"
 FACTOR = 30
@@ -163,10 +163,19 @@ class Watched(Stack):
         """Start these, and look at nothing else."""
         self.compose("up", "--detach", "--no-build", "--no-deps", *services)
 
-    def signal(self, how: str, *services: str) -> None:
-        """``pause``, ``unpause`` or ``kill`` the containers of these services."""
-        done = docker(how, *(self.container(service)["Id"] for service in services))
+    def pause(self, *services: str) -> None:
+        pause(*self.ids(services))
+
+    def unpause(self, *services: str) -> None:
+        unpause(*self.ids(services))
+
+    def kill(self, *services: str) -> None:
+        done = docker("kill", *self.ids(services))
         assert done.returncode == 0, done.stderr
+
+    def ids(self, services: Sequence[str]) -> list[str]:
+        """Of the container of each."""
+        return [self.container(service)["Id"] for service in services]
 
 
 def configure(folder: Path) -> None:
@@ -234,11 +243,11 @@ class Run:
         self.stack.add("more", "breaks", "stuck", "killed", "paused")
         for study in ("killed", "paused"):
             self.seen(f'entrepot_study_trials{{study="{study}",state="running"}} == 1')
-        self.stack.signal("pause", "makes", "paused")
-        self.stack.signal("kill", "killed")
+        self.stack.pause("makes", "paused")
+        self.stack.kill("killed")
         # Before its trial counts as abandoned as well.
         self.await_fired("StudyStalled")
-        self.stack.signal("unpause", "paused")
+        self.stack.unpause("paused")
         self.await_over("StudyStalled")
         self.await_fired(*self.open_faults())
         # The stack's own looks more rarely; and what it missed is no answer.
@@ -247,8 +256,8 @@ class Run:
         note_now(self.course, self.stack, self.real, self.quick)
         # What docs/runbook.md says.
         self.stack.add("mends", "rescue")
-        self.stack.signal("unpause", "makes")
-        self.stack.signal("kill", "breaks", "slow")
+        self.stack.unpause("makes")
+        self.stack.kill("breaks", "slow")
         self.stack.compose("stop", "--timeout", "5", "waits")
         self.await_over(*self.open_faults())
 
@@ -264,9 +273,9 @@ class Run:
     def third(self) -> None:
         """The sidecar hangs."""
         self.bring("SidecarDown")
-        self.stack.signal("pause", "sidecar")
+        self.stack.pause("sidecar")
         self.await_fired("SidecarDown")
-        self.stack.signal("unpause", "sidecar")
+        self.stack.unpause("sidecar")
         self.await_over("SidecarDown")
 
     # --- its steps ----------------------------------------------------------------------
