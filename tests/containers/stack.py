@@ -194,8 +194,8 @@ def docker(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def pause(*containers: str) -> None:
-    """Have containers do nothing. The engine refuses, now and then, where a process of theirs waits
-    for a disk just then: the kernel freezes no such process."""
+    """Have containers do nothing. Now and then the engine is "unable to freeze" one, and is asked
+    again."""
 
     def tried(container: str) -> str:
         done = docker("pause", container)

@@ -30,7 +30,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def said(stack: Stack) -> str:
-    """A line on each container that is not simply well, and its warnings."""
+    """A line on each container, and its warnings."""
     try:
         return "\n".join(line for each in stack.containers() for line in lines_of(each))
     except Exception as error:
