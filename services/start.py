@@ -10,9 +10,7 @@ process's place, so that it gets the signals.
 from __future__ import annotations
 
 import os
-import socket
 import sys
-from ipaddress import ip_address
 from pathlib import Path
 
 SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -28,9 +26,6 @@ def main(command: list[str]) -> None:
         file = os.environ.pop(f"{name}_FILE", "")
         if file:
             os.environ[name] = secret(name, Path(file))
-    if os.environ.get("ENTREPOT_CLIENT__TCP_HOST") == "0.0.0.0":
-        endpoint = os.environ.get("ENTREPOT_CLIENT__ENDPOINT", "")
-        os.environ.setdefault("ENTREPOT_CLIENT__TCP_ADVERTISE", own_address(endpoint))
     os.environ.setdefault("SMS_FOLDER", str(MESSAGES))
     collection = MESSAGES / "SMSSpamCollection"
     if collection.is_file():
@@ -41,22 +36,6 @@ def main(command: list[str]) -> None:
         os.execvp(command[0], command)
     except OSError as fault:
         sys.exit(f"start: cannot run {command[0]}: {fault.strerror}")
-
-
-def own_address(endpoint: str) -> str:
-    """Where suppliers find this container: its address on the way to the broker, so that no product
-    waits for a name server; or its name, where there is no such way yet. Other names of the service
-    may be its siblings'."""
-    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)  # sends nothing
-            mine: str = probe.getsockname()[0]
-    except (OSError, ValueError):
-        return socket.gethostname()
-    return socket.gethostname() if ip_address(mine).is_loopback else mine
 
 
 def secret(name: str, file: Path) -> str:

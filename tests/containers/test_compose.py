@@ -171,22 +171,17 @@ def test_a_secret_that_cannot_be_read_stops_the_service_with_one_line(stack: Sta
     assert "No such file" in line
 
 
-ADVERTISED = """\
-import os, socket
-print(os.environ["ENTREPOT_CLIENT__TCP_ADVERTISE"])
-print(socket.gethostbyname(socket.gethostname()))
-print(socket.gethostname())
+SLOTS = """\
+import socket
+from entrepot.mediums.chosen import create
+print(create().address, socket.gethostbyname(socket.gethostname()))
 """
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "line"), [("tcp://broker:5555", 1), ("tcp://nobody.invalid:5555", 2)]
-)
-def test_a_client_is_found_without_a_name_server(stack: Stack, endpoint: str, line: int) -> None:
-    """By its address, where there is a way to the broker; by its name otherwise."""
-    chosen = ["--rm", "--no-deps", "--no-TTY", "--env", f"ENTREPOT_CLIENT__ENDPOINT={endpoint}"]
-    lines = stack.compose("run", *chosen, "client", "python", "-c", ADVERTISED).split()
-    assert lines[0] == lines[line]
+def test_a_clients_slots_are_found_without_a_name_server(stack: Stack) -> None:
+    asked = ["--rm", "--no-deps", "--no-TTY", "client", "python", "-c", SLOTS]
+    address, mine = stack.compose("run", *asked).split()
+    assert address.rpartition(":")[0] == f"tcp:{mine}"
 
 
 def test_the_same_study_in_shared_memory(stack: Stack) -> None:

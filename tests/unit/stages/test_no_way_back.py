@@ -64,7 +64,12 @@ def test_a_call_without_a_way_ends_with_what_was_in_it(client: Client, lonely: L
 
 def test_there_is_no_pause_that_ends_too_late(client: Client, lonely: Lonely) -> None:
     pauses: list[float] = []
-    caller = Caller(client, "clean", timeout_s=PAUSE_S, sleep=pauses.append)
+    times = iter([0.0, 0.0, 0.0])  # until it has the first order's end
+
+    def clock() -> float:
+        return next(times, LIMIT_S - PAUSE_S)
+
+    caller = Caller(client, "clean", timeout_s=LIMIT_S, clock=clock, sleep=pauses.append)
     with pytest.raises(StageUnavailable, match="the name client-1 is not known here"):
         caller.describe()
     assert (pauses, lonely.tried) == ([], 5)
