@@ -124,9 +124,9 @@ class Client:
         :param deadline_s: seconds after which no supplier is given the order any more.
         :param input: bytes for the supplier to read; they take a second slot until the order ends.
             A list of such is written one after the other, so that nobody need join them.
-        :param into: memory for a product of exactly as many bytes, which it may arrive in, so that
-            nobody need copy it from its slot: over TCP. See ``Product.landed``. It is not to be
-            touched until the order has ended.
+        :param into: memory for a product of exactly as many bytes, which it may arrive in: by TCP
+            it is received there, from shared memory copied while it is summed, and files do not do
+            it. See ``Product.landed``. It is not to be touched until the order has ended.
         :param timeout_s: seconds to wait for the broker and for a free slot; by default the
             client's.
         :raises NoFreeSlot: none became free in that time.

@@ -71,3 +71,16 @@ def copy_summed(target: memoryview, data: memoryview, running: xxhash.xxh3_64) -
         chunk = data[start : start + COPY_CHUNK_NBYTES]
         target[start : start + COPY_CHUNK_NBYTES] = chunk
         running.update(chunk)
+
+
+def checksum_of_copy(target: memoryview, data: memoryview) -> int:
+    """Copy ``data`` over ``target``, and return the checksum of what is there then.
+
+    Others may be able to write to ``data``; nobody but this process to ``target``.
+    """
+    running = xxhash.xxh3_64()
+    for start in range(0, len(data), COPY_CHUNK_NBYTES):
+        chunk = target[start : start + COPY_CHUNK_NBYTES]
+        chunk[:] = data[start : start + COPY_CHUNK_NBYTES]
+        running.update(chunk)
+    return running.intdigest()

@@ -13,7 +13,7 @@ import xxhash
 from entrepot.errors import Closed, MediumError
 from entrepot.mediums import huge
 from entrepot.mediums.base import Medium
-from entrepot.mediums.buffers import as_bytes, copy_with_checksum
+from entrepot.mediums.buffers import as_bytes, checksum_of_copy, copy_with_checksum
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -75,24 +75,33 @@ class MemoryMedium(Medium):
         return copy_with_checksum(memory[offset : offset + nbytes], flat)
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        memory = self._open_memory()
-        self.check_range(offset, nbytes)
-        return memory[offset : offset + nbytes].tobytes()
+        return self._window(offset, nbytes).tobytes()
 
     def view(self, offset: int, nbytes: int, *, writable: bool = False) -> memoryview:
-        memory = self._open_memory()
-        self.check_range(offset, nbytes)
-        window = memory[offset : offset + nbytes]
+        window = self._window(offset, nbytes)
         return window if writable else window.toreadonly()
 
     def checksum(self, offset: int, nbytes: int) -> int:
+        return xxhash.xxh3_64_intdigest(self._window(offset, nbytes))
+
+    def _window(self, offset: int, nbytes: int) -> memoryview:
+        """What is in a slot, or in the memory that was aimed at."""
         memory = self._open_memory()
+        landed = self.landed(offset)
+        if landed is not None and nbytes <= len(landed):
+            return landed[:nbytes]
         self.check_range(offset, nbytes)
-        return xxhash.xxh3_64_intdigest(memory[offset : offset + nbytes])
+        return memory[offset : offset + nbytes]
 
 
 class MappedMedium(MemoryMedium):
-    """A medium over a mapping of a file that both sides have."""
+    """A medium over a mapping of a file that both sides have.
+
+    What its owner aims at is copied to while it is summed: who wants a copy has it for less than
+    another pass over what is in the cache no more.
+    """
+
+    aims = True
 
     def __init__(
         self,
@@ -110,6 +119,36 @@ class MappedMedium(MemoryMedium):
         """
         super().__init__(address, slot_nbytes, slots, owner=owner, poison=poison)
         self._memory = map_memory(fd, self.nbytes, address)
+        self._aimed: dict[int, memoryview] = {}
+        self._landed: dict[int, memoryview] = {}
+
+    def grant(self, offset: int, nbytes: int, *, readonly: bool = False) -> str:
+        self._let_go(offset)
+        return super().grant(offset, nbytes, readonly=readonly)
+
+    def aim(self, offset: int, memory: memoryview) -> None:
+        self._aimed[offset] = memory
+
+    def landed(self, offset: int) -> memoryview | None:
+        return self._landed.get(offset)
+
+    def checksum_written(self, offset: int, nbytes: int) -> int:
+        aimed = self._aimed.pop(offset, None)
+        if aimed is None or len(aimed) != nbytes:
+            return self.checksum(offset, nbytes)
+        checksum = checksum_of_copy(aimed, self._window(offset, nbytes))
+        self._landed[offset] = aimed
+        return checksum
+
+    def revoke(self, offset: int) -> None:
+        self._let_go(offset)
+
+    def released(self, slot: int) -> None:
+        self._let_go(slot * self._stride)
+
+    def _let_go(self, offset: int) -> None:
+        self._aimed.pop(offset, None)
+        self._landed.pop(offset, None)
 
 
 def map_memory(fd: int, nbytes: int, address: str) -> memoryview:

@@ -13,8 +13,6 @@ import secrets
 import weakref
 from typing import TYPE_CHECKING
 
-import xxhash
-
 from entrepot.errors import (
     UsedAfterFork,
 )
@@ -171,31 +169,6 @@ class TCPMedium(MemoryMedium):
         self._open_memory()
         checksum = self._owner_end.grants.checksum(offset, nbytes)
         return self.checksum(offset, nbytes) if checksum is None else checksum
-
-    # --- what is in a slot, or in the memory that was aimed at --------------------------
-
-    def _there(self, offset: int, nbytes: int) -> memoryview | None:
-        landed = self._owner_end.grants.landed(offset)
-        if landed is None:
-            return None
-        self._open_memory()
-        return landed[:nbytes] if nbytes <= len(landed) else None
-
-    def read(self, offset: int, nbytes: int) -> bytes:
-        there = self._there(offset, nbytes)
-        return super().read(offset, nbytes) if there is None else there.tobytes()
-
-    def view(self, offset: int, nbytes: int, *, writable: bool = False) -> memoryview:
-        there = self._there(offset, nbytes)
-        if there is None:
-            return super().view(offset, nbytes, writable=writable)
-        return there if writable else there.toreadonly()
-
-    def checksum(self, offset: int, nbytes: int) -> int:
-        there = self._there(offset, nbytes)
-        if there is None:
-            return super().checksum(offset, nbytes)
-        return xxhash.xxh3_64_intdigest(there)
 
     # --- the end ------------------------------------------------------------------------
 

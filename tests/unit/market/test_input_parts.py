@@ -95,14 +95,14 @@ def test_an_order_whose_input_was_interrupted_is_none(client: Client) -> None:
 def test_a_product_may_come_into_memory_that_was_given_with_its_order(
     client: Client, medium: Medium
 ) -> None:
-    """Over TCP; with the others it comes into its slot, as it does where it has another size."""
+    """But from a file, and with another size, it comes into its slot alone."""
     text = b"x" * SLOT
     for into, there in ((bytearray(SLOT), True), (bytearray(SLOT - 1), False), (None, False)):
         order = client.order("echo", input=text, into=into)
         with order.result(LIMIT_S) as product:
             assert product.bytes() == text
             landed = product.landed
-            assert (landed is not None) == (there and medium.fences)
+            assert (landed is not None) == (there and medium.aims)
             if landed is not None:
                 assert (landed.obj is into, landed.readonly) == (True, False)
                 landed[0] = 0

@@ -26,6 +26,7 @@ from entrepot.errors import (  # noqa: E402
     SharedMemoryTooSmall,
 )
 from entrepot.mediums import ShmMedium, shm  # noqa: E402
+from entrepot.mediums.buffers import checksum_of  # noqa: E402
 from entrepot.mediums.owned import random_token  # noqa: E402
 from entrepot.testing import MediumContract  # noqa: E402
 from tests.integration.needs import lacking  # noqa: E402
@@ -68,6 +69,59 @@ def place(directory: Path) -> Path:
 
 def path_of(medium: ShmMedium) -> Path:
     return shm.DIRECTORY / medium.address.removeprefix("shm:")
+
+
+# --- what is aimed at -------------------------------------------------------------------
+
+
+def test_what_was_aimed_at_is_a_copy_that_was_summed() -> None:
+    nbytes = 3_000_000  # in several pieces
+    data = os.urandom(nbytes)
+    with ShmMedium.create(nbytes, 2) as medium, ShmMedium.attach(medium.address) as supplier:
+        start = medium.offset(1)
+        memory = bytearray(nbytes)
+        medium.grant(start, nbytes)
+        medium.aim(start, memoryview(memory))
+        assert supplier.write_checksummed(start, data, nbytes) == checksum_of(data)
+        assert medium.landed(start) is None
+        assert medium.checksum_written(start, nbytes) == checksum_of(data)
+        landed = medium.landed(start)
+        assert landed is not None
+        assert (landed.obj is memory, memory == data) == (True, True)
+        supplier.write(start, bytes(nbytes), nbytes)  # late, and not seen
+        assert medium.read(start, nbytes) == medium.view(start, nbytes) == data
+        assert medium.checksum(start, nbytes) == checksum_of(data)
+        assert medium.read(medium.offset(0), 5) == bytes(5)
+        medium.released(1)
+        assert medium.landed(start) is None
+        assert medium.read(start, 5) == bytes(5)
+        assert memory == data
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_what_has_another_size_than_was_aimed_at_stays_in_its_slot(more: int) -> None:
+    data = b"x" * (1000 + more)
+    with ShmMedium.create(2000, 1) as medium:
+        memory = bytearray(1000)
+        medium.grant(0, 2000)
+        medium.aim(0, memoryview(memory))
+        medium.write(0, data, 2000)
+        assert medium.checksum_written(0, len(data)) == checksum_of(data)
+        assert medium.landed(0) is None
+        assert medium.view(0, len(data)) == data
+        assert memory == bytes(1000)
+
+
+def test_the_next_order_does_not_come_where_the_last_one_was_aimed() -> None:
+    with ShmMedium.create(1000, 1) as medium:
+        for take_back in (lambda: medium.grant(0, 1000), lambda: medium.revoke(0)):
+            memory = bytearray(1000)
+            medium.aim(0, memoryview(memory))
+            take_back()
+            medium.write(0, b"y" * 1000)
+            medium.checksum_written(0, 1000)
+            assert medium.landed(0) is None
+            assert memory == bytes(1000)
 
 
 # --- the file ---------------------------------------------------------------------------
