@@ -7,6 +7,8 @@ A step is a forward and a backward through a stage that computes little, with an
 each way: four of them. It is timed with the stage elsewhere, and with the same module here, in
 turn; the overhead is the difference. The broker, the stage and this are three processes, one
 thread each for torch. On a busy machine the processor time says more.
+
+What such a machine gives at best is measured in turn with it: a bare cut, ``bench/cut_bare.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file
@@ -23,6 +26,7 @@ if __package__ in (None, ""):  # run as a file
 
 import torch
 
+from bench.cut_bare import Near
 from bench.cut_stage import ROWS, WIDTH, build
 from bench.processes import cpu_s
 from bench.report import Bar, Figures, Question, Subject, main
@@ -37,6 +41,10 @@ SLOTS = 8
 WHAT = {
     "step_overhead_ms_tcp": "a step through a stage elsewhere, by TCP, over the compute: ms",
     "step_overhead_ms_shm": "the same by shared memory: ms",
+    "bare_overhead_ms_tcp": "a bare cut: a socket, a forwarder, and no checks: ms",
+    "bare_overhead_ms_shm": "the same by shared memory: ms",
+    "over_bare_tcp": "a step by TCP, over the bare cut: times",
+    "over_bare_shm": "the same by shared memory: times",
     "whole_step_ms": "a step by shared memory, compute included: ms",
     "compute_ms": "the same step in one process: ms",
     "optimizer_step_ms": "the optimizer's step elsewhere: ms",
@@ -64,17 +72,30 @@ def _step(stage: torch.nn.Module, x: torch.Tensor, gradient: torch.Tensor) -> No
     stage(x).backward(gradient)
 
 
+@contextmanager
+def _bare(host: Host, streamed: bool) -> Iterator[Near]:
+    """A bare cut: a forwarder, a far end, and this."""
+    with host.start("bench.forwarders") as forwarder, host.start("bench.cut_bare") as far:
+        frontend, backend = forwarder.ask("forward", gated=True)
+        with Near(frontend, streamed) as near:
+            far.ask("serve", backend=backend, place=near.place, streamed=streamed)
+            near.meet()
+            yield near
+
+
 def steps(figures: Figures, quick: bool) -> None:
-    """Steps by both mediums and in one process, in turn."""
+    """Steps by both mediums, through bare cuts and in one process, in turn."""
     torch.set_num_threads(1)
     rounds, count = (3, 20) if quick else (7, 100)
     x = torch.randn(ROWS, WIDTH, requires_grad=True)
     gradient = torch.randn(ROWS, WIDTH)
     local, _ = build({})
     with (
-        Host("torch._dynamo", "bench.cut_stage") as host,
+        Host("torch._dynamo", "bench.cut_stage", "bench.cut_bare") as host,
         host.start("bench.cut_stage") as broker,
         host.start("bench.cut_stage") as far,
+        _bare(host, streamed=False) as bare_shm,
+        _bare(host, streamed=True) as bare_tcp,
     ):
         frontend, backend = broker.ask("broker")
         far.ask("stage", backend=backend)
@@ -84,30 +105,40 @@ def steps(figures: Figures, quick: bool) -> None:
         ):
             shm = TorchStage(by_shm, "scale", run="shm")
             tcp = TorchStage(by_tcp, "scale", run="tcp")
-            stages: list[torch.nn.Module] = [shm, tcp, local]
+            ways: dict[str, Callable[[], None]] = {
+                "shm": lambda: _step(shm, x, gradient),
+                "bare_shm": lambda: bare_shm.step(x, gradient),
+                "tcp": lambda: _step(tcp, x, gradient),
+                "bare_tcp": lambda: bare_tcp.step(x, gradient),
+                "local": lambda: _step(local, x, gradient),
+            }
             for _ in range(10):
-                for stage in stages:
-                    _step(stage, x, gradient)
+                for way in ways.values():
+                    way()
             pids = (os.getpid(), broker.pid, far.pid)
             for _ in range(rounds):
-                times: list[list[float]] = [[], [], []]
-                spent = []
-                for stage, taken in zip(stages, times, strict=True):
+                ms: dict[str, float] = {}
+                cpu_ms: dict[str, float] = {}
+                for name, way in ways.items():
                     before = sum(map(cpu_s, pids))
-                    for _ in range(count):
-                        taken.append(_timed(lambda stage=stage: _step(stage, x, gradient)))  # type: ignore[misc]
-                    spent.append(1000 * (sum(map(cpu_s, pids)) - before) / count)
-                optimizer = [_timed(shm.step) for _ in range(count)]
-                by_each = [statistics.median(taken) for taken in times]
+                    ms[name] = statistics.median(_timed(way) for _ in range(count))
+                    cpu_ms[name] = 1000 * (sum(map(cpu_s, pids)) - before) / count
+                over = {name: each - ms["local"] for name, each in ms.items()}
                 figures.add(
-                    step_overhead_ms_shm=by_each[0] - by_each[2],
-                    step_overhead_ms_tcp=by_each[1] - by_each[2],
-                    whole_step_ms=by_each[0],
-                    compute_ms=by_each[2],
-                    optimizer_step_ms=statistics.median(optimizer),
+                    step_overhead_ms_shm=over["shm"],
+                    step_overhead_ms_tcp=over["tcp"],
+                    bare_overhead_ms_shm=over["bare_shm"],
+                    bare_overhead_ms_tcp=over["bare_tcp"],
+                    over_bare_shm=ms["shm"] / ms["bare_shm"],
+                    over_bare_tcp=ms["tcp"] / ms["bare_tcp"],
+                    whole_step_ms=ms["shm"],
+                    compute_ms=ms["local"],
+                    optimizer_step_ms=statistics.median(_timed(shm.step) for _ in range(count)),
                 )
                 figures.add(
-                    step_cpu_ms_shm=spent[0], step_cpu_ms_tcp=spent[1], compute_cpu_ms=spent[2]
+                    step_cpu_ms_shm=cpu_ms["shm"],
+                    step_cpu_ms_tcp=cpu_ms["tcp"],
+                    compute_cpu_ms=cpu_ms["local"],
                 )
 
 
