@@ -59,6 +59,7 @@ from entrepot.errors.stages import (
     StageFull,
     StageLost,
     StageMismatch,
+    StageRequestLate,
     StageUnavailable,
 )
 from entrepot.errors.stores import (
@@ -174,6 +175,7 @@ __all__ = [
     "StageFull",
     "StageLost",
     "StageMismatch",
+    "StageRequestLate",
     "StageUnavailable",
     "StateMismatch",
     "StillAtWork",

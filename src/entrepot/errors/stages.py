@@ -26,6 +26,12 @@ class BadStageMessage(StageError, ValueError):
     code = "stage_message"
 
 
+class StageRequestLate(BadStageMessage):
+    """A request was not all there in time after its order; the stage did nothing."""
+
+    code = "stage_request_late"
+
+
 class StageUnavailable(StageError, TimeoutError):
     """Nobody answered for the stage in the time that was given."""
 

@@ -24,6 +24,15 @@ class Input:
         self._parts = parts
         self.nbytes = sum(map(len, parts))
 
+    def announce(self, medium: Medium, offset: int) -> bool:
+        """Whether it may be written once its order is on the way, to memory that both sides see.
+
+        That is so where who reads it can tell by itself when it is all there. What is at ``offset``
+        says then that it is not.
+        """
+        del medium, offset
+        return False
+
     def write(self, medium: Medium, offset: int) -> None:
         """Write them into the slot at ``offset``, which has room for them; by its owner."""
         at, end = offset, offset + self.nbytes

@@ -192,14 +192,16 @@ class Placing:
         medium: Medium = slot.arena.medium
         medium.revoke(slot.offset)
         medium.check_write(slot.offset, given.nbytes, medium.slot_nbytes)
-        ahead = medium.grants_ahead and given.nbytes <= AHEAD_NBYTES
-        if ahead:
+        written = False
+        if given.nbytes <= AHEAD_NBYTES and medium.grants_ahead:
             address = medium.grant_ahead(slot.offset, given.nbytes)
         else:
-            given.write(medium, slot.offset)
+            if given.nbytes > AHEAD_NBYTES or not given.announce(medium, slot.offset):
+                given.write(medium, slot.offset)
+                written = True
             address = medium.grant(slot.offset, given.nbytes, readonly=True)
         entry.input = protocol.Region(address, slot.offset, given.nbytes)
-        return not ahead
+        return written
 
     def _send_and_fill(
         self, entries: Sequence[Entry], ahead: Sequence[tuple[Entry, Input]]

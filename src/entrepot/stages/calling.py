@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from entrepot.arguments import checked_int, checked_kind, checked_seconds, checked_text
 from entrepot.errors import (
@@ -17,6 +16,7 @@ from entrepot.errors import (
     Refused,
     StageLost,
     StageMismatch,
+    StageRequestLate,
     StageUnavailable,
 )
 from entrepot.logs import why_of
@@ -36,6 +36,8 @@ from entrepot.stages.protocol import (
 )
 from entrepot.stages.recycling import Recycling
 from entrepot.stages.values import Value, worth_it
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -110,12 +112,14 @@ class Caller:
         self._sleep = sleep
         self._expected: dict[str, int] = {}
 
-    @contextmanager
     def ask(
-        self, request: Request, values: Mapping[str, object] | None = None
-    ) -> Iterator[tuple[Reply, dict[str, Value]]]:
-        """The reply, and its values. Arrays are good until the end of the ``with``; those that may
-        be written to are the caller's to keep.
+        self,
+        request: Request,
+        values: Mapping[str, object] | None,
+        read: Callable[[Reply, dict[str, Value]], Result],
+    ) -> Result:
+        """What ``read`` makes of the reply and its values. Arrays are good while it runs; those
+        that may be written to are the caller's to keep.
 
         :raises StageUnavailable: nobody answered in the caller's ``timeout_s``.
         :raises ProductTooLarge: the request, or the reply, has more bytes than a slot.
@@ -131,19 +135,21 @@ class Caller:
                 f"stage {self.stage!r} is to be sent {message.nbytes} bytes, and the client's "
                 f"slots have {slot_nbytes}; make its medium with larger slots, or send less at once"
             )
-        with self._product(request, message) as product:
-            self._expected[request.verb] = product.nbytes
-            landed = product.landed
-            if landed is None:
-                reply, answer = REPLY.decode(product.data)
-            else:
-                reply, answer = REPLY.decode(landed)
-                answer = {name: worth_it(each, len(landed)) for name, each in answer.items()}
-            if reply.host:
-                self.host = reply.host
-            if reply.code != "ok":
-                raise error_of(reply, self.stage)
-            yield reply, answer
+        for left in range(self._attempts - 1, -1, -1):
+            with self._product(request, message) as product:
+                self._expected[request.verb] = product.nbytes
+                landed = product.landed
+                reply, answer = REPLY.decode(product.data if landed is None else landed)
+                if reply.host:
+                    self.host = reply.host
+                if left and reply.code == StageRequestLate.code:
+                    continue  # this process was stopped while it wrote that
+                if reply.code != "ok":
+                    raise error_of(reply, self.stage)
+                if landed is not None:
+                    answer = {name: worth_it(each, len(landed)) for name, each in answer.items()}
+                return read(reply, answer)
+        raise AssertionError("the last attempt has returned or raised")
 
     def _product(self, request: Request, message: Message) -> Product:
         """The reply's bytes, from whichever of the orders is answered."""
@@ -200,13 +206,16 @@ class Caller:
 
     def describe(self, request: Request | None = None) -> Description:
         """What the stage says of itself. See :meth:`ask`."""
-        with self.ask(request or Request(stage=self.stage, verb=DESCRIBE)) as (reply, _):
-            info = reply.info
-            return Description(
-                self.stage,
-                str(info.get("version", "")),
-                str(info.get("parameters", "")),
-                reply.host,
-                reply.instance,
-                reply.step,
-            )
+        return self.ask(request or Request(stage=self.stage, verb=DESCRIBE), None, self._described)
+
+    def _described(self, reply: Reply, values: dict[str, Value]) -> Description:
+        del values
+        info = reply.info
+        return Description(
+            self.stage,
+            str(info.get("version", "")),
+            str(info.get("parameters", "")),
+            reply.host,
+            reply.instance,
+            reply.step,
+        )

@@ -7,8 +7,8 @@ from typing import Any
 from entrepot.market.client import Client
 from entrepot.stages.calling import ATTEMPTS, TIMEOUT_S, Caller, Description
 from entrepot.stages.forms import named_values, put_together
-from entrepot.stages.protocol import FORWARD, Request
-from entrepot.stages.values import kept
+from entrepot.stages.protocol import FORWARD, Reply, Request
+from entrepot.stages.values import Value, kept
 
 
 class RemoteStage:
@@ -57,8 +57,7 @@ class RemoteStage:
         :raises ProductTooLarge: either has more bytes than a slot of the client's medium.
         """
         request = Request(stage=self._caller.stage, verb=FORWARD)
-        with self._caller.ask(request, named_values(args, kwargs)) as (reply, values):
-            return put_together(reply.form, {name: kept(each) for name, each in values.items()})
+        return self._caller.ask(request, named_values(args, kwargs), _kept_together)
 
     def describe(self) -> Description:
         """Name, version and the parameters' hash, as the stage says.
@@ -69,3 +68,7 @@ class RemoteStage:
 
     def __repr__(self) -> str:
         return f"<RemoteStage {self._caller.stage!r} of {self._caller.client!r}>"
+
+
+def _kept_together(reply: Reply, values: dict[str, Value]) -> Any:
+    return put_together(reply.form, {name: kept(each) for name, each in values.items()})

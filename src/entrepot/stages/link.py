@@ -193,12 +193,15 @@ class Link:
 
     def _ask(self, request: Request, values: Mapping[str, object], read: Reading) -> None:
         caller = self.caller
+
+        def note(reply: Reply, answer: dict[str, Value]) -> None:
+            read(reply, answer)
+            self.instance, self.host = reply.instance, reply.host
+            if request.verb in (STEP, RESTORE):
+                self.step = reply.step
+
         try:
-            with caller.ask(request, values) as (reply, answer):
-                read(reply, answer)
-                self.instance, self.host = reply.instance, reply.host
-                if request.verb in (STEP, RESTORE):
-                    self.step = reply.step
+            caller.ask(request, values, note)
         except StageLost as error:
             had = self.host or "nobody"
             raise StageLost(

@@ -6,7 +6,8 @@
 
 The header is MessagePack; each value begins at a multiple of 64 bytes from the start. The checksum
 is over all that follows it: the market verifies products, and nobody but the stage its input. A
-reply is a product, so its checksum is 0 and not looked at.
+reply is a product, so its checksum is 0 and not looked at. That of a request is written last, and
+is 0 while the rest is being written: in memory that both sides see, its order may be there first.
 
 Names of products are ``stage/<name>/<verb>``, of few verbs, whatever the steps.
 """
@@ -35,15 +36,19 @@ from entrepot.errors import (
     StageFull,
     StageLost,
     StageMismatch,
+    StageRequestLate,
 )
 from entrepot.errors.root import sentence_of
 from entrepot.market.inputs import Input
 from entrepot.mediums.base import Medium
-from entrepot.mediums.buffers import copy_summed
+from entrepot.mediums.buffers import checksum_of_copy, copy_summed
 from entrepot.stages.values import VALUES, Item, Value, aligned, pack, unpack
 
 PROTOCOL = 1
-"""The version spoken here: the byte before the magic's end."""
+"""The version of replies and checkpoints: the byte before the magic's end."""
+
+REQUESTS = 2
+"""That of requests. In version 1 all of a request was there before its order was."""
 
 HEADER_NBYTES = 1 << 20
 """Longest header."""
@@ -155,6 +160,13 @@ class Message(Input):
             self._sums = False
         return list(self._parts)
 
+    def announce(self, medium: Medium, offset: int) -> bool:
+        if not (self._sums and medium.in_memory):
+            return False
+        front = memoryview(self._parts[0])[: _PREFIX.size]  # the checksum in it is 0
+        medium.view(offset, len(front), writable=True)[:] = front
+        return True
+
     def write(self, medium: Medium, offset: int) -> None:
         if medium.in_memory:
             self.write_into(medium.view(offset, self.nbytes, writable=True))
@@ -186,6 +198,7 @@ class Codec(Generic[Header]):
     """One kind of message, to bytes and back.
 
     :param summed: whether its checksum is made and verified.
+    :param version: what is written; what is of an earlier one is read as well.
     :param most: values of one message.
     :param header_nbytes: the longest header.
     """
@@ -195,10 +208,12 @@ class Codec(Generic[Header]):
         kind: type[Header],
         *,
         summed: bool,
+        version: int = PROTOCOL,
         most: int = VALUES,
         header_nbytes: int = HEADER_NBYTES,
     ) -> None:
         self._summed = summed
+        self._version = version
         self._most = most
         self._header_nbytes = header_nbytes
         self._write = msgspec.msgpack.Encoder().encode
@@ -223,12 +238,21 @@ class Codec(Generic[Header]):
             parts.append(buffer)
             if number < len(buffers) and buffer.nbytes % 64:
                 parts.append(_ZEROS[: -buffer.nbytes % 64])
-        _PREFIX.pack_into(front, 0, _MAGIC, PROTOCOL, b"\n", len(said), 0, 0)
+        _PREFIX.pack_into(front, 0, _MAGIC, self._version, b"\n", len(said), 0, 0)
         return Message(parts, sums=self._summed)
 
-    def decode(self, data: memoryview) -> tuple[Header, dict[str, Value]]:
+    def decode_copy(self, data: memoryview, memory: memoryview) -> tuple[Header, dict[str, Value]]:
+        """:meth:`decode` of a copy of ``data`` in ``memory``, of the same length."""
+        memory[: _PREFIX.size] = data[: _PREFIX.size]
+        checksum = checksum_of_copy(memory[_PREFIX.size :], data[_PREFIX.size :])
+        return self.decode(memory, checksum or 1)
+
+    def decode(
+        self, data: memoryview, is_summed: int | None = None
+    ) -> tuple[Header, dict[str, Value]]:
         """The header and the values, whose arrays are windows on ``data``.
 
+        :param is_summed: its checksum, if that was just made.
         :raises BadStageMessage: it is no such message, or not all of one.
         :raises StageMismatch: it is one of another version.
         """
@@ -237,15 +261,17 @@ class Codec(Generic[Header]):
         magic, version, newline, nbytes, _, checksum = _PREFIX.unpack_from(data)
         if magic != _MAGIC or newline != b"\n":
             raise BadStageMessage("this is no message of a stage: it does not begin as one")
-        if version != PROTOCOL:
+        if not 1 <= version <= self._version:
             raise StageMismatch(
                 f"the other side speaks version {version} of the stages' protocol, and this one "
-                f"{PROTOCOL}; install the same release on both"
+                f"{self._version}; install the same release on both"
             )
         start = aligned(_PREFIX.size + nbytes)
         if nbytes > self._header_nbytes or start > len(data):
             raise BadStageMessage(f"a header of {nbytes} bytes in a message of {len(data)}")
-        if self._summed and checksum != _checksum(xxhash.xxh3_64(data[_PREFIX.size :])):
+        if self._summed and checksum != (
+            is_summed or _checksum(xxhash.xxh3_64(data[_PREFIX.size :]))
+        ):
             raise BadStageMessage(
                 "the message is not what was sent: its checksum is another; was its slot used for "
                 "something else meanwhile?"
@@ -258,13 +284,21 @@ class Codec(Generic[Header]):
         return header, unpack(items, data, start, self._most)
 
 
-REQUEST = Codec(Request, summed=True)
+REQUEST = Codec(Request, summed=True, version=REQUESTS)
 REPLY = Codec(Reply, summed=False)
 
 
 def _checksum(running: xxhash.xxh3_64) -> int:
     """As it stands in a prefix: of everything behind that, and never 0."""
     return running.intdigest() or 1
+
+
+def is_written(data: memoryview) -> bool:
+    """False for a request that :meth:`Message.announce` announced and that is not all there yet."""
+    if len(data) < _PREFIX.size:
+        return True
+    magic, version, newline, _, _, checksum = _PREFIX.unpack_from(data)
+    return checksum != 0 or (magic, version, newline) != (_MAGIC, REQUESTS, b"\n")
 
 
 def checked_name(name: object) -> str:
@@ -300,6 +334,7 @@ _KINDS: dict[str, type[StageError]] = {
         StageFull,
         StageLost,
         StageMismatch,
+        StageRequestLate,
     )
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,13 +17,14 @@ from entrepot.errors import (
     ProductTooLarge,
     StageFailed,
     StageMismatch,
+    StageRequestLate,
     StillAtWork,
 )
 from entrepot.logs import Traces, traced, why_of
 from entrepot.market.apart import ends_with_program
 from entrepot.market.party import party_name
 from entrepot.market.supplier import Supplier, Work
-from entrepot.mediums.spare import own
+from entrepot.mediums.spare import Spare, own
 from entrepot.settings import SupplierSettings
 from entrepot.stages.protocol import (
     REPLY,
@@ -31,6 +33,7 @@ from entrepot.stages.protocol import (
     Reply,
     Request,
     checked_name,
+    is_written,
     product_of,
     said_of,
 )
@@ -40,6 +43,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from entrepot.contract import Contract
+
+WRITTEN_S = 2.0
+"""Seconds that a client may take to write a request after its order has come. It calls again if it
+was stopped for longer in the middle of that, and others are not kept waiting for it."""
+
+LOOK_S = 5e-5
+"""How often it is looked whether that is there; it almost always is at the first look."""
 
 Answer: TypeAlias = tuple[Reply, Mapping[str, object]]
 
@@ -75,6 +85,7 @@ class Server:
         self.version = checked_text("version", version, 512)
         self.name = party_name(name)
         self._answer = answer
+        self._spare = Spare()
         self._traces = Traces("entrepot.market.", "entrepot.mediums.", "entrepot.stages.")
         patterns = [product_of(stage, verb).replace(".", r"\.") for verb in verbs]
         self._supplier = Supplier(
@@ -124,7 +135,7 @@ class Server:
     def _answered(self, work: Work) -> Answer:
         if work.input is None:
             raise BadStageMessage(f"an order of {work.product_id!r} came without an input")
-        request, values = REQUEST.decode(_own(work.input))
+        request, values = self._read(work, work.input)
         if product_of(request.stage, request.verb) != work.product_id:
             raise BadStageMessage(
                 f"an order of {work.product_id!r} came with a request for {request.verb!r:.40} of "
@@ -136,6 +147,26 @@ class Server:
                 f"version {self.version!r}; install the same on both, or ask for that one"
             )
         return self._answer(request, values)
+
+    def _read(self, work: Work, data: memoryview) -> tuple[Request, dict[str, Value]]:
+        """The request in memory that nobody else writes to, and that may be kept."""
+        landed = own(data)
+        if landed is not None:
+            return REQUEST.decode(landed)
+        if not is_written(data):
+            self._wait_for(work, data)
+        return REQUEST.decode_copy(data, self._spare.take(len(data)))
+
+    def _wait_for(self, work: Work, data: memoryview) -> None:
+        """Its client writes it just now, unless it died of it, or is stopped."""
+        limit = time.monotonic() + WRITTEN_S
+        while not is_written(data):
+            if work.cancelled or time.monotonic() >= limit:
+                raise StageRequestLate(
+                    f"the request for {work.product_id!r} was not there {WRITTEN_S:g} s after its "
+                    f"order: its client died, or was stopped, while it wrote it, or cancelled it"
+                )
+            time.sleep(LOOK_S)
 
     # --- life ---------------------------------------------------------------------------
 
@@ -232,8 +263,3 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.stage!r}, {self.name}>"
-
-
-def _own(data: memoryview) -> memoryview:
-    """The request in memory that nobody else writes to, and that may be kept."""
-    return own(data) or memoryview(bytearray(data))
