@@ -135,14 +135,15 @@ class Caller:
                 f"stage {self.stage!r} is to be sent {message.nbytes} bytes, and the client's "
                 f"slots have {slot_nbytes}; make its medium with larger slots, or send less at once"
             )
+        deadline = self._clock() + self.timeout_s
         for left in range(self._attempts - 1, -1, -1):
-            with self._product(request, message) as product:
+            with self._product(request, message, deadline) as product:
                 self._expected[request.verb] = product.nbytes
                 landed = product.landed
                 reply, answer = REPLY.decode(product.data if landed is None else landed)
                 if reply.host:
                     self.host = reply.host
-                if left and reply.code == StageRequestLate.code:
+                if reply.code == StageRequestLate.code and left and self._clock() < deadline:
                     continue  # this process was stopped while it wrote that
                 if reply.code != "ok":
                     raise error_of(reply, self.stage)
@@ -151,9 +152,8 @@ class Caller:
                 return read(reply, answer)
         raise AssertionError("the last attempt has returned or raised")
 
-    def _product(self, request: Request, message: Message) -> Product:
+    def _product(self, request: Request, message: Message, deadline: float) -> Product:
         """The reply's bytes, from whichever of the orders is answered."""
-        deadline = self._clock() + self.timeout_s
         product_id = product_of(self.stage, request.verb)
         # Calls of one kind have replies of one size, more often than not.
         expected = self._expected.get(request.verb, 0)
@@ -161,10 +161,12 @@ class Caller:
         into = self.recycling.take(expected) if aims else None
         for left in range(self._attempts, 0, -1):
             rest_s = deadline - self._clock()
+            if rest_s <= 0:  # this process was stopped for longer than a call may take
+                break
             self.sent = True
             order = self.client.order(product_id, input=message, into=into, timeout_s=rest_s)
             try:
-                return order.result((deadline - self._clock()) / left)
+                return order.result(max(0.0, deadline - self._clock()) / left)
             except OrderTimeout:
                 order.cancel()
             except OrderFailed as error:

@@ -73,3 +73,11 @@ def test_there_is_no_pause_that_ends_too_late(client: Client, lonely: Lonely) ->
     with pytest.raises(StageUnavailable, match="the name client-1 is not known here"):
         caller.describe()
     assert (pauses, lonely.tried) == ([], 5)
+
+
+def test_who_was_stopped_for_longer_than_a_call_may_take_is_told_of_that(client: Client) -> None:
+    times = iter([0.0, 0.0])  # of its beginning, and of its first order
+    caller = Caller(client, "nobody", timeout_s=5, clock=lambda: next(times, 100.0))
+    with pytest.raises(StageUnavailable, match="nobody answered for stage 'nobody' within 5 s"):
+        caller.describe()
+    assert client.stats()["orders"]["placed"] == 1
