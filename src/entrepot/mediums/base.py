@@ -67,6 +67,9 @@ class Medium(ABC):
     in_memory: ClassVar[bool] = False
     """Whether its owner may have a :meth:`view` that is ``writable``."""
 
+    shared: ClassVar[bool] = False
+    """Whether a :meth:`view` that a supplier has shows what the owner writes after it was taken."""
+
     grants_ahead: ClassVar[bool] = False
     """Whether an input can be granted before it is written, with :meth:`grant_ahead`."""
 

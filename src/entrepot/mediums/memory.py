@@ -101,6 +101,7 @@ class MappedMedium(MemoryMedium):
     another pass over what is in the cache no more.
     """
 
+    shared = True
     aims = True
 
     def __init__(

@@ -22,7 +22,7 @@ KEPT = 4
 
 
 class _Lent:
-    """Brings a block back with its own end: 2 µs less than a finalizer, and fewer places to look."""
+    """Brings a block back with its own end; a finalizer takes twice as long."""
 
     __slots__ = ("_block", "_free")
 

@@ -161,7 +161,7 @@ class Message(Input):
         return list(self._parts)
 
     def announce(self, medium: Medium, offset: int) -> bool:
-        if not (self._sums and medium.in_memory):
+        if not (self._sums and medium.in_memory and medium.shared):
             return False
         front = memoryview(self._parts[0])[: _PREFIX.size]  # the checksum in it is 0
         medium.view(offset, len(front), writable=True)[:] = front

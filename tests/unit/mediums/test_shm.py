@@ -71,6 +71,13 @@ def path_of(medium: ShmMedium) -> Path:
     return shm.DIRECTORY / medium.address.removeprefix("shm:")
 
 
+def test_what_its_owner_writes_shows_in_a_window_that_a_supplier_has() -> None:
+    with ShmMedium.create(100, 1) as medium, ShmMedium.attach(medium.address) as supplier:
+        window = supplier.view(0, 5)
+        medium.write(0, b"later")
+        assert (window.tobytes(), medium.shared) == (b"later", True)
+
+
 # --- what is aimed at -------------------------------------------------------------------
 
 

@@ -191,6 +191,27 @@ def test_a_large_request_is_there_before_its_order(
     assert announced[0] < 10_000 < AHEAD_NBYTES
 
 
+def test_a_request_is_there_first_where_its_server_would_see_a_copy(
+    broker: Broker, serve: Serve, before: Before
+) -> None:
+    class Copied(ShmMedium):
+        shared = False
+
+    server = Waiting(broker)
+    serve(server)
+    with (
+        Client(broker.frontend, Copied.create(1 << 16, 4), timeout_s=LIMIT_S) as client,
+        Client(broker.frontend, ShmMedium.create(1, 1), timeout_s=LIMIT_S) as other,
+    ):
+
+        def nothing_was_ordered() -> None:
+            assert other.stats()["orders"]["placed"] == 0
+
+        before(nothing_was_ordered)
+        assert doubled(RemoteStage(client, "double", timeout_s=LIMIT_S), 3.0)
+    assert not server.waits.is_set()
+
+
 def test_a_request_of_the_version_before_is_served(client: Client, server: Waiting) -> None:
     request = REQUEST.encode(Request(stage="double", verb="forward"), {"0": np.ones(3)})
     old = bytearray(request.tobytes())
