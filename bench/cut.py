@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file
@@ -77,7 +77,7 @@ def _bare(host: Host, streamed: bool) -> Iterator[Near]:
     """A bare cut: a forwarder, a far end, and this."""
     with host.start("bench.forwarders") as forwarder, host.start("bench.cut_bare") as far:
         frontend, backend = forwarder.ask("forward", gated=True)
-        with Near(frontend, streamed) as near:
+        with closing(Near(frontend, streamed)) as near:
             far.ask("serve", backend=backend, place=near.place, streamed=streamed)
             near.meet()
             yield near

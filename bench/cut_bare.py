@@ -14,8 +14,6 @@ import os
 import socket
 import tempfile
 import threading
-from types import TracebackType
-from typing import Self
 
 import torch
 import zmq
@@ -74,8 +72,6 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
 class Near:
     """The near end of such a cut: :meth:`step` is what a step of a stage is.
 
-    A context manager.
-
     :param streamed: tensors go over a socket; through shared memory otherwise.
     """
 
@@ -117,15 +113,8 @@ class Near:
         self._orders.recv()
         self._way.receive(number + 1, came)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Let go of all of it."""
         self._context.destroy(0)
         (self._listener if self._streamed else self._file).close()
 
