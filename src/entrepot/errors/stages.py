@@ -26,16 +26,16 @@ class BadStageMessage(StageError, ValueError):
     code = "stage_message"
 
 
-class StageRequestLate(BadStageMessage):
-    """A request was not all there in time after its order; the stage did nothing."""
-
-    code = "stage_request_late"
-
-
 class StageUnavailable(StageError, TimeoutError):
     """Nobody answered for the stage in the time that was given."""
 
     code = "stage_unavailable"
+
+
+class StageRequestLate(StageUnavailable):
+    """The stage answered, but the request was not all there in time after its order."""
+
+    code = "stage_request_late"
 
 
 class StageMismatch(StageError):

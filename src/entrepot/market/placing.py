@@ -192,16 +192,16 @@ class Placing:
         medium: Medium = slot.arena.medium
         medium.revoke(slot.offset)
         medium.check_write(slot.offset, given.nbytes, medium.slot_nbytes)
-        written = False
-        if given.nbytes <= AHEAD_NBYTES and medium.grants_ahead:
+        may_wait = given.nbytes <= AHEAD_NBYTES
+        if may_wait and medium.grants_ahead:
             address = medium.grant_ahead(slot.offset, given.nbytes)
         else:
-            if given.nbytes > AHEAD_NBYTES or not given.announce(medium, slot.offset):
+            may_wait = may_wait and given.announce(medium, slot.offset)
+            if not may_wait:
                 given.write(medium, slot.offset)
-                written = True
             address = medium.grant(slot.offset, given.nbytes, readonly=True)
         entry.input = protocol.Region(address, slot.offset, given.nbytes)
-        return written
+        return not may_wait
 
     def _send_and_fill(
         self, entries: Sequence[Entry], ahead: Sequence[tuple[Entry, Input]]

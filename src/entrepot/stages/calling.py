@@ -136,55 +136,23 @@ class Caller:
                 f"slots have {slot_nbytes}; make its medium with larger slots, or send less at once"
             )
         deadline = self._clock() + self.timeout_s
-        for left in range(self._attempts - 1, -1, -1):
-            with self._product(request, message, deadline) as product:
+        for left in range(self._attempts, 0, -1):
+            product = self._product(request, message, deadline, left)
+            if product is None:
+                continue
+            with product:
                 self._expected[request.verb] = product.nbytes
                 landed = product.landed
                 reply, answer = REPLY.decode(product.data if landed is None else landed)
                 if reply.host:
                     self.host = reply.host
-                if reply.code == StageRequestLate.code and left and self._clock() < deadline:
+                if reply.code == StageRequestLate.code and left > 1:
                     continue  # this process was stopped while it wrote that
                 if reply.code != "ok":
                     raise error_of(reply, self.stage)
                 if landed is not None:
                     answer = {name: worth_it(each, len(landed)) for name, each in answer.items()}
                 return read(reply, answer)
-        raise AssertionError("the last attempt has returned or raised")
-
-    def _product(self, request: Request, message: Message, deadline: float) -> Product:
-        """The reply's bytes, from whichever of the orders is answered."""
-        product_id = product_of(self.stage, request.verb)
-        # Calls of one kind have replies of one size, more often than not.
-        expected = self._expected.get(request.verb, 0)
-        aims = self.client.medium.aims and expected >= LEAST_NBYTES
-        into = self.recycling.take(expected) if aims else None
-        for left in range(self._attempts, 0, -1):
-            rest_s = deadline - self._clock()
-            if rest_s <= 0:  # this process was stopped for longer than a call may take
-                break
-            self.sent = True
-            order = self.client.order(product_id, input=message, into=into, timeout_s=rest_s)
-            try:
-                return order.result(max(0.0, deadline - self._clock()) / left)
-            except OrderTimeout:
-                order.cancel()
-            except OrderFailed as error:
-                late = self._clock() + PAUSE_S >= deadline
-                if left == 1 or late or error.reason != "attempts":
-                    self._failed(request, error)
-                logger.warning(
-                    "a call of a stage is made again: %s",
-                    why_of(error),
-                    extra={"stage": self.stage, "product_id": product_id, "why": error},
-                )
-                self._sleep(PAUSE_S)
-            except Refused as error:
-                if error.code != "contract_mismatch":
-                    raise
-                raise StageMismatch(
-                    f"stage {self.stage!r} and this client do not agree: {error}", self.stage
-                ) from error
         known = f"; {self.host} answered before" if self.host else ""
         raise StageUnavailable(
             f"nobody answered for stage {self.stage!r} within {self.timeout_s:g} s{known}; start a "
@@ -192,6 +160,42 @@ class Caller:
             self.stage,
             self.host,
         )
+
+    def _product(
+        self, request: Request, message: Message, deadline: float, left: int
+    ) -> Product | None:
+        """The reply's bytes, of the first of ``left`` orders; None where it brought none."""
+        rest_s = deadline - self._clock()
+        if rest_s <= 0:  # this process was stopped for longer than a call may take
+            return None
+        product_id = product_of(self.stage, request.verb)
+        # Calls of one kind have replies of one size, more often than not.
+        expected = self._expected.get(request.verb, 0)
+        aims = self.client.medium.aims and expected >= LEAST_NBYTES
+        into = self.recycling.take(expected) if aims else None
+        self.sent = True
+        order = self.client.order(product_id, input=message, into=into, timeout_s=rest_s)
+        try:
+            return order.result(max(0.0, deadline - self._clock()) / left)
+        except OrderTimeout:
+            order.cancel()
+        except OrderFailed as error:
+            late = self._clock() + PAUSE_S >= deadline
+            if left == 1 or late or error.reason != "attempts":
+                self._failed(request, error)
+            logger.warning(
+                "a call of a stage is made again: %s",
+                why_of(error),
+                extra={"stage": self.stage, "product_id": product_id, "why": error},
+            )
+            self._sleep(PAUSE_S)
+        except Refused as error:
+            if error.code != "contract_mismatch":
+                raise
+            raise StageMismatch(
+                f"stage {self.stage!r} and this client do not agree: {error}", self.stage
+            ) from error
+        return None
 
     def _failed(self, request: Request, error: OrderFailed) -> NoReturn:
         if error.reason == "lost":

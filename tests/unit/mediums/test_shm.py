@@ -26,7 +26,7 @@ from entrepot.errors import (  # noqa: E402
     SharedMemoryTooSmall,
 )
 from entrepot.mediums import ShmMedium, shm  # noqa: E402
-from entrepot.mediums.buffers import checksum_of  # noqa: E402
+from entrepot.mediums.buffers import checksum_of, checksum_of_copy  # noqa: E402
 from entrepot.mediums.owned import random_token  # noqa: E402
 from entrepot.testing import MediumContract  # noqa: E402
 from tests.integration.needs import lacking  # noqa: E402
@@ -103,6 +103,13 @@ def test_what_was_aimed_at_is_a_copy_that_was_summed() -> None:
         assert medium.landed(start) is None
         assert medium.read(start, 5) == bytes(5)
         assert memory == data
+
+
+def test_the_sum_is_that_of_the_copy_whatever_becomes_of_what_was_copied() -> None:
+    memory = memoryview(bytearray(range(100)))
+    copy, data = memory[:60], memory[10:70]  # which changes as it is copied
+    assert checksum_of_copy(copy, data) == checksum_of(bytes(range(10, 70)))
+    assert bytes(data) != bytes(range(10, 70))
 
 
 @pytest.mark.parametrize("more", [-1, 1])

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from entrepot.errors import StageRequestLate
+from entrepot.errors import OutOfStep, StageRequestLate, StageUnavailable
 from entrepot.market.broker import Broker
 from entrepot.market.client import Client
 from entrepot.market.placing import AHEAD_NBYTES
 from entrepot.market.supplier import Work
 from entrepot.mediums import Medium, ShmMedium, shm
-from entrepot.stages import RemoteStage, StageServer, serving
+from entrepot.stages import RemoteStage, StageServer, TorchStage, TorchStageServer, serving
 from entrepot.stages.protocol import (
     PROTOCOL,
     REPLY,
@@ -29,6 +30,7 @@ from entrepot.stages.protocol import (
 )
 from tests.peer.waiting import LIMIT_S, until
 from tests.unit.stages.conftest import Serve
+from tests.unit.stages.cuts import CONFIG, build
 
 
 class Waiting(StageServer):
@@ -105,15 +107,50 @@ def test_a_client_that_was_stopped_while_it_wrote_calls_again(
     assert server._supplier.served == 2
 
 
+@pytest.mark.parametrize("attempts", [1, 2, 3])
 def test_a_request_that_is_late_each_time_is_said_to_be(
-    client: Client, server: Waiting, before: Before, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    server: Waiting,
+    before: Before,
+    monkeypatch: pytest.MonkeyPatch,
+    attempts: int,
 ) -> None:
     monkeypatch.setattr(serving, "WRITTEN_S", 0.05)
-    before(lambda: until(lambda: server._supplier.served == 1))
-    stage = RemoteStage(client, "double", timeout_s=LIMIT_S, attempts=1)
+    gone = iter(range(1, attempts + 1))
+
+    def given_up() -> None:
+        order = next(gone)
+        before(given_up if order < attempts else lambda: None)
+        until(lambda: server._supplier.served == order)
+
+    before(given_up)
+    stage = RemoteStage(client, "double", timeout_s=LIMIT_S, attempts=attempts)
     with pytest.raises(StageRequestLate, match=r"'stage/double/forward' was not there 0\.05 s"):
         stage(np.zeros(3))
+    assert client.stats()["orders"]["placed"] == attempts
     assert doubled(stage, 7.0)
+
+
+def test_a_step_whose_request_was_late_is_in_doubt_until_it_is_made(
+    broker: Broker,
+    client: Client,
+    serve: Serve,
+    before: Before,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An attempt before it may have been carried out, and its answer lost."""
+    monkeypatch.setattr(serving, "WRITTEN_S", 0.05)
+    server = TorchStageServer(broker.backend, "embed", build)
+    serve(server)
+    stage = TorchStage(client, "embed", run="r", config=CONFIG, timeout_s=LIMIT_S, attempts=1)
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    stage(ids).sum().backward()
+    before(lambda: until(lambda: server._supplier.served == 3))
+    with pytest.raises(StageUnavailable, match="was not there"):
+        stage.step()
+    with pytest.raises(OutOfStep, match=r"step\(\) again"):
+        stage(ids)
+    assert stage.step() == stage.describe().step == 1
 
 
 def test_a_request_whose_writing_was_interrupted_is_waited_for_by_nobody(
